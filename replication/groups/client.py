@@ -44,7 +44,7 @@ _HAS_MEMBERS: Final = frozenset(
         "FENCED_INSTANCE_ID",
     }
 )
-LOADING: Final = frozenset({"COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR"})
+_LOADING: Final = frozenset({"COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR"})
 
 
 class Groups(NamedTuple):
@@ -122,9 +122,21 @@ class GroupClient:
     async def offsets(self, group: str) -> dict[TopicPartition, Commit]:
         """Return the offsets that a group has committed in topics that the user may see; empty for an unknown group.
 
+        A coordinator that is still loading its groups is asked again for up to ``TIMEOUT`` seconds.
+
         Raises:
             FairleadError: see ``groups``.
         """
+        end = time.monotonic() + TIMEOUT
+        while True:
+            try:
+                return await self._offsets(group)
+            except FairleadError as error:
+                if error.fields.get("code") not in _LOADING or time.monotonic() >= end:
+                    raise
+            await asyncio.sleep(LOOK)
+
+    async def _offsets(self, group: str) -> dict[TopicPartition, Commit]:
         doing = f"read the offsets of group {group}"
         await self._wait(ask_coordinator(self._admin, group, TIMEOUT), doing)
         asked = self._admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], request_timeout=TIMEOUT)
@@ -150,7 +162,7 @@ class GroupClient:
             left, end = wanted[first : first + COMMITS_AT_ONCE], time.monotonic() + TIMEOUT
             while left:
                 errors = await self._commit(group, left)
-                loading = {tp for tp, name in errors.items() if name in LOADING} if time.monotonic() < end else set()
+                loading = {tp for tp, name in errors.items() if name in _LOADING} if time.monotonic() < end else set()
                 refused |= {tp: Refusal(name, name in _HAS_MEMBERS) for tp, name in errors.items() if tp not in loading}
                 left = [each for each in left if TopicPartition(each.topic, each.partition) in loading]
                 if left:

@@ -247,7 +247,6 @@ class Planner:
         left: dict[str, list[TopicPartition]] = {}
         for tp in missing:
             left.setdefault(tp.topic, []).append(tp)
-        later = set(left)
         planned = time.monotonic()
         wanted = (topic_models(part, carrying, self._catalog.copies_settings) for part in parts)
         async with contextlib.aclosing(create_topics(cluster, wanted, self._here)) as made:
@@ -256,6 +255,7 @@ class Planner:
                 for topic, error in part.refused.items():
                     for tp in left[topic]:
                         appender.stop_log(self._replica(appender, tp), LogState.UNAVAILABLE, error.what, error.hint)
+                    left[topic] = []
                 self._ledger.follow_topics(new.keys() - self._here.keys())
                 self._here.create(new, part.created)
                 served = [tp for topic, count in new.items() for tp in left[topic] if tp.partition < count]
@@ -264,9 +264,9 @@ class Planner:
                 several = [topic for topic, count in new.items() if count > 1]
                 if several:
                     self._changes.add(several)  # now other links carry their further partitions, too
-                later -= new.keys() | part.refused.keys()
+                # A link that is to close, or a member that is gone, waits for no topics.
                 if self._changes.are_pending and time.monotonic() - planned >= WORTH * (planned - began):
-                    self._changes.add(later)  # a link that is to close, or a member that is gone, waits for no topics
+                    self._changes.add([topic for topic, logs in left.items() if logs])
                     break
         await self._bootstrap.begin_logs(cluster, appender, carrying, self._here, self._share, topics)
         self.orders_done = orders

@@ -20,7 +20,7 @@ from fairlead.kafka.client.reader import OffsetRange
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.types import TopicPartition, partitions_of
 from fairlead.plan import Plan, PlanStep, Tell, execute, silent
-from replication.groups.client import LOADING, GroupClient
+from replication.groups.client import GroupClient
 from replication.groups.rules import Commit
 from replication.operations.links.access import ClusterAccess
 from replication.operations.resolve.copier import Copier, difference, pack_batch
@@ -32,7 +32,6 @@ CLIENT: Final = "fairlead-resolve"
 POLL: Final = 0.2
 PAUSE_SECONDS: Final = 30.0
 STALL_SECONDS: Final = 60.0  # seconds without progress
-LOADING_SECONDS: Final = 10.0
 GROUPS_AT_ONCE: Final = 8  # concurrent requests
 _SPARE: Final = 4096
 _PASSING: Final = (LogState.UNAVAILABLE, LogState.PAUSED)
@@ -364,7 +363,7 @@ async def groups_of(client: GroupClient, topic: str, partitions: Collection[int]
 
     async def ask(group: str) -> list[Committed]:
         async with limit:
-            found = await _offsets(client, group)
+            found = await client.offsets(group)
         return [
             Committed(group, tp.partition, commit.offset, commit.metadata)
             for tp, commit in found.items()
@@ -373,18 +372,6 @@ async def groups_of(client: GroupClient, topic: str, partitions: Collection[int]
 
     names = (await client.groups()).active
     return tuple(sorted(each for some in await asyncio.gather(*map(ask, names)) for each in some))
-
-
-async def _offsets(client: GroupClient, group: str) -> dict[TopicPartition, Commit]:
-    """Return a group's offsets; ask again for ``LOADING_SECONDS`` while its coordinator is not ready."""
-    end = time.monotonic() + LOADING_SECONDS
-    while True:
-        try:
-            return await client.offsets(group)
-        except FairleadError as error:
-            if error.fields.get("code") not in LOADING or time.monotonic() > end:
-                raise
-        await asyncio.sleep(POLL)
 
 
 async def restore_groups(client: GroupClient, topic: str, committed: Collection[Committed]) -> list[str]:
@@ -398,7 +385,7 @@ async def restore_groups(client: GroupClient, topic: str, committed: Collection[
             if each.group == group
         }
         try:
-            there = await _offsets(client, group)
+            there = await client.offsets(group)
             ahead = {tp: each for tp, each in commits.items() if tp not in there or there[tp].offset < each.offset}
             errors = {each.name for each in (await client.commit(group, ahead)).values()}
         except FairleadError as error:

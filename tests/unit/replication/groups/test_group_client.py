@@ -11,8 +11,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException
 
+from fairlead.errors import FairleadError
 from fairlead.kafka.endpoint import KafkaEndpoint, KafkaLogin
 from fairlead.kafka.protocol.types import TopicPartition
 from fairlead.kafka.tokens import MskRegion
@@ -33,6 +34,7 @@ class Coordinator:
         self.answers = list(answers)
         self.asked: list[list[int]] = []
         self.polled_in: set[bool] = set()  # whether in the main thread
+        self.loads = 0  # how often it answers that it is not ready to be asked for offsets
 
     def alter_consumer_group_offsets(
         self, requests: list[ConsumerGroupTopicPartitions], *, request_timeout: float
@@ -48,6 +50,26 @@ class Coordinator:
         answer: Future[Any] = Future()
         answer.set_result(SimpleNamespace(topic_partitions=found))
         return {request.group_id: answer}
+
+    def describe_consumer_groups(self, groups: list[str], *, request_timeout: float) -> dict[str, Future[Any]]:
+        answer: Future[Any] = Future()
+        if self.loads:
+            answer.set_exception(KafkaException(KafkaError(LOADING)))
+        else:
+            answer.set_result(None)
+        self.loads -= 1
+        return dict.fromkeys(groups, answer)
+
+    def list_consumer_group_offsets(
+        self, requests: list[ConsumerGroupTopicPartitions], *, request_timeout: float
+    ) -> dict[str, Future[Any]]:
+        answer: Future[Any] = Future()
+        answer.set_result(
+            SimpleNamespace(
+                topic_partitions=[SimpleNamespace(topic="a", partition=0, offset=3, metadata="", error=None)]
+            )
+        )
+        return {request.group_id: answer for request in requests}
 
     def poll(self, _: float) -> None:
         """Return nothing: there is nothing to deliver."""
@@ -66,6 +88,16 @@ async def test_what_is_being_loaded_is_asked_again(monkeypatch: pytest.MonkeyPat
     commits = {ONE: Commit(3, ""), OTHER: Commit(4, "")}
     assert await client(coordinator, monkeypatch).commit("g", commits) == {}
     assert coordinator.asked == [[0, 1], [0, 1], [1]]
+
+
+async def test_offsets_of_a_group_that_is_being_loaded_are_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    coordinator = Coordinator()
+    coordinator.loads = 2
+    assert await client(coordinator, monkeypatch).offsets("g") == {ONE: Commit(3, "")}
+    monkeypatch.setattr(group_client, "TIMEOUT", 0.0)
+    coordinator.loads = 1
+    with pytest.raises(FairleadError):
+        await client(coordinator, monkeypatch).offsets("g")
 
 
 @pytest.mark.parametrize("tokens", [None, MskRegion("eu-west-1")])

@@ -8,7 +8,6 @@ from typing import Any, cast
 
 import pytest
 
-from fairlead.errors import FairleadError
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.types import TopicPartition
@@ -26,7 +25,6 @@ class Site:
 
     def __init__(self) -> None:
         self.offsets: dict[tuple[str, int], int] = {}
-        self.loading = 0  # how often the coordinator is not ready yet
 
     async def topics(self, names: Collection[str], *, refresh: bool = False) -> dict[str, Any]:
         return {name: SimpleNamespace(partitions={0: 1, 1: 1}) for name in names}
@@ -38,9 +36,6 @@ class Site:
         return Groups({group: False for group, _ in self.offsets}, ())
 
     async def read(self, group: str) -> dict[TopicPartition, Commit]:
-        if self.loading:
-            self.loading -= 1
-            raise FairleadError("the coordinator is not ready", code="COORDINATOR_LOAD_IN_PROGRESS")
         return {TopicPartition(TOPIC, n): Commit(at) for (name, n), at in self.offsets.items() if name == group}
 
     async def commit(self, group: str, commits: Mapping[TopicPartition, Commit]) -> dict[TopicPartition, Refusal]:
@@ -64,6 +59,5 @@ async def test_groups_that_go_on_during_a_refill_are_not_moved_back(monkeypatch:
     site.offsets = {("readers", 0): 20, ("readers", 1): 30, ("others", 0): 300}
     await DeleteTopic(TOPIC).carry_out(run)
     site.offsets = {("readers", 0): 25, ("others", 0): 3}
-    site.loading = 1
     await RestoreGroups(TOPIC, shown).carry_out(run)
     assert site.offsets == {("readers", 0): 25, ("readers", 1): 30, ("others", 0): 100}
