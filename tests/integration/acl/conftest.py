@@ -174,7 +174,6 @@ Run = Callable[..., Result]
 def run(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
     """Return a function that runs a command; after the test, search every output for passwords."""
     monkeypatch.setenv("FAIRLEAD_HOME", str(world.local.folder.parent))
-    monkeypatch.setenv("COLUMNS", "200")
     outputs: list[str] = []
 
     def invoke(*arguments: str) -> Result:

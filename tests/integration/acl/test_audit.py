@@ -91,7 +91,6 @@ def test_kafka_judges_as_we_do(world: World) -> None:
 @pytest.fixture
 def run(world: World, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setenv("FAIRLEAD_HOME", str(world.local.folder.parent))
-    monkeypatch.setenv("COLUMNS", "250")
 
     def invoke(*arguments: str) -> Result:
         result = CliRunner().invoke(app, ["acl", "audit", *arguments, "--topology", str(world.file)])

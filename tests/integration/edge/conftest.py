@@ -65,5 +65,4 @@ def operator(
 ) -> Operator:
     context = Context("fleet", fleet.topology, tmp_path, LocalSiteRegistry(tmp_path), Places(fleet))  # type: ignore[arg-type]
     monkeypatch.setattr(custody, "open_topology", lambda name: context)
-    monkeypatch.setenv("COLUMNS", "250")
     return Operator(capsys)

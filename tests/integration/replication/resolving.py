@@ -56,7 +56,6 @@ class Desk:
         file = folder / "desk.yaml"
         file.write_text(yaml.safe_dump({"name": "desk", "sites": sites, "streams": {lab.stream: {}}, "links": links}))
         monkeypatch.setenv("FAIRLEAD_HOME", str(folder / "home"))
-        monkeypatch.setenv("COLUMNS", "400")
         context = open_topology(str(file))
         rules = apply_sites(
             context.topology, admin_stores(context.resolver), max_removals=1.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from functools import partial
 from pathlib import Path
@@ -16,7 +15,6 @@ from acl.rules import Binding
 from fairlead.cli import app as cli
 from fairlead.cli.commands.acl import app as acl
 from fairlead.cli.commands.acl import audit
-from fairlead.cli.console import SafeConsole
 from fairlead.errors import ExitCode, UnavailableError
 from tests.unit.acl.stores_in_memory import MemoryStore, opened
 from topologies.endpoints import EndpointResolver
@@ -78,14 +76,14 @@ def test_a_site_that_is_away_keeps_no_other_from_its_users_and_rules(
     assert far["users_created"] == ["far-user"] and stores["far"].bindings
 
 
-def test_users_and_reasons_of_an_audit_are_whole_at_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("narrow")
+def test_users_and_reasons_of_an_audit_are_whole_at_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
     from shore.report.entitled import ContainerFeeds
 
-    got = io.StringIO()
-    monkeypatch.setattr(audit, "console", SafeConsole(file=got, width=80))
     user, reason = "replicator-of-los-angeles", "link-" + "from-tokyo-to-los-angeles" * 2
     reader = TopicReader(user, ReaderKind.SERVICE, ReadVerdict.EXTRA, True, True, because=(reason,))
     readers = LogReaders("containers.BIGU1000010", "los-angeles", (reader,))
     audit._show("BIGU1000010", readers.log, (readers,), (), ContainerFeeds((), ()))  # noqa: SLF001
-    assert user in got.getvalue()
-    assert "\N{HORIZONTAL ELLIPSIS}" not in got.getvalue()
+    told = capsys.readouterr().out
+    assert user in told
+    assert "\N{HORIZONTAL ELLIPSIS}" not in told

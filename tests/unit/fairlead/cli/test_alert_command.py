@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import io
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +14,6 @@ import pytest
 from edge.alerts import operator
 from fairlead.cli.app import run
 from fairlead.cli.commands import alert as command
-from fairlead.cli.console import SafeConsole
 from fairlead.errors import ExitCode, FairleadError
 from fairlead.kafka.protocol.errors import AuthenticationFailed, ConnectionLost
 from fairlead.records.alert import Alert, Evidence, alert_key
@@ -194,29 +192,23 @@ def alert_of(alert_id: str, kind: str = "NOT_HEARD_SINCE_DEPARTURE", **more: Any
     )
 
 
-@pytest.fixture
-def narrow(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
-    got = io.StringIO()
-    monkeypatch.setattr(command, "console", SafeConsole(file=got, width=80))
-    return got
-
-
-def listed(*alerts: Alert) -> None:
+def listed(capsys: pytest.CaptureFixture[str], *alerts: Alert) -> str:
     command._show_list("tokyo", alerts, {alert_key(each): each for each in alerts})  # noqa: SLF001
+    return capsys.readouterr().out
 
 
-def test_no_name_is_cut_at_80_columns(narrow: io.StringIO) -> None:
-    listed(alert_of("a", acknowledged_by="ann"))
-    assert BOX in narrow.getvalue() and "\N{HORIZONTAL ELLIPSIS}" not in narrow.getvalue()
+@pytest.mark.usefixtures("narrow")
+def test_no_name_is_cut_at_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    told = listed(capsys, alert_of("a", acknowledged_by="ann"))
+    assert BOX in told and "\N{HORIZONTAL ELLIPSIS}" not in told
 
 
-def test_the_list_has_ids_where_the_container_does_not_say_which_alert(narrow: io.StringIO) -> None:
+@pytest.mark.usefixtures("narrow")
+def test_the_list_has_ids_where_the_container_does_not_say_which_alert(capsys: pytest.CaptureFixture[str]) -> None:
     one, other = alert_of("SILENCE-1"), alert_of("OVERBOARD-2", "OVERBOARD")
-    listed(one)
-    assert "SILENCE-1" not in narrow.getvalue()
-    listed(one, other)
-    assert f"id of OVERBOARD of {BOX} at los-angeles: OVERBOARD-2\n" in narrow.getvalue()
-    assert "SILENCE-1" in narrow.getvalue()
-    narrow.truncate(0)
-    listed(one, msgspec.structs.replace(other, state="CLEARED"))
-    assert "SILENCE-1" not in narrow.getvalue()
+    assert "SILENCE-1" not in listed(capsys, one)
+    told = listed(capsys, one, other)
+    assert f"id of OVERBOARD of {BOX} at los-angeles: OVERBOARD-2\n" in told
+    assert "SILENCE-1" in told
+    told = listed(capsys, one, msgspec.structs.replace(other, state="CLEARED"))
+    assert BOX in told and "SILENCE-1" not in told

@@ -55,7 +55,6 @@ shore: {at: tokyo}
 def ground(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeLedgers:
     """Every site knows the whole history; commands are those of ``fairlead custody`` alone."""
     monkeypatch.setenv("FAIRLEAD_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setattr(cli, "app", custody.app)
     made = tmp_path / "pair.yaml"
     made.write_text(TOPOLOGY, encoding="utf-8")
@@ -107,10 +106,8 @@ def test_the_chain_of_a_container(ground: FakeLedgers, capsys: pytest.CaptureFix
     assert body(capsys, "show", BOX, "--site", "head")["holder"] == "tokyo"
 
 
-def test_holders_are_whole_at_80_columns(
-    ground: FakeLedgers, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
+@pytest.mark.usefixtures("narrow")
+def test_holders_are_whole_at_80_columns(ground: FakeLedgers, capsys: pytest.CaptureFixture[str]) -> None:
     why = "the ship has not answered for a week, and the owner has given it up"
     long = entry(18, 30, "port-of-los-angeles", "SEIZURE", log=LOG, by="los-angeles", ordered_by="ann", reason=why)
     ground.entries["tokyo"].append(long)

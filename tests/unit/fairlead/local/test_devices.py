@@ -219,7 +219,6 @@ Run = Callable[..., Result]
 def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     """Run a command on Big Blue; no output has a password."""
     monkeypatch.setenv("FAIRLEAD_HOME", str(tmp_path))
-    monkeypatch.setenv("COLUMNS", "200")
 
     def invoke(*arguments: str) -> Result:
         result = CliRunner().invoke(app, [*arguments])
