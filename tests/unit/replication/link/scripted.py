@@ -24,14 +24,17 @@ NOTHING = memoryview(bytearray())
 
 
 class Source:
-    """A cluster and its fetch session in one: answers by script, then waits for ever."""
+    """A cluster and its fetch session in one: answers by script for one log, then waits for ever. Its logs begin at
+    ``begins``."""
 
     seconds = 0.0
     received = 0
 
-    def __init__(self, *answers: FetchedPartition, end: int) -> None:
+    def __init__(self, *answers: FetchedPartition, end: int, begins: int = 0, log: TopicPartition = LOG) -> None:
         self.answers = list(answers)
         self.end = end
+        self.begins = begins
+        self.log = log
         self.positions: list[int] = []
         self.followed: dict[TopicPartition, int] = {}
         self.asked: list[TopicPartition] = []  # start offsets of the logs
@@ -53,13 +56,13 @@ class Source:
 
     async def poll(self, **_: Any) -> dict[TopicPartition, FetchedPartition]:
         if self.answers:
-            return {LOG: self.answers.pop(0)}
+            return {self.log: self.answers.pop(0)}
         self.exhausted.set()
         return await asyncio.Future()
 
     async def start_offsets(self, logs: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         self.asked += logs
-        return dict.fromkeys(logs, 0)
+        return dict.fromkeys(logs, self.begins)
 
     async def end_offsets(self, logs: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         return dict.fromkeys(logs, self.end)
@@ -74,6 +77,7 @@ class Sink:
 
     fetchers = 0
     batch: bytes | None = None  # end offsets at the target
+    only_fillers = False
     meanwhile: Callable[[], None] = staticmethod(lambda: None)  # called while the target is asked
 
     async def batch_at(self, tp: TopicPartition, offset: int) -> memoryview | None:
@@ -82,7 +86,7 @@ class Sink:
 
     async def has_only_fillers(self, replica: MirrorPartition) -> bool:
         self.meanwhile()
-        return False
+        return self.only_fillers
 
     def fetch_share(self) -> int:
         return 1 << 20

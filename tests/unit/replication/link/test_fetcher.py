@@ -197,24 +197,17 @@ async def test_a_batch_that_cannot_be_read_stops_its_own_log_only(changed: dict[
 
 async def test_a_log_that_begins_with_a_batch_that_cannot_be_read_is_told() -> None:
     """The source deleted what was before that batch, so it is the first to copy, behind fillers."""
-
-    class Later(Source):
-        async def start_offsets(self, logs: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-            return dict.fromkeys(logs, 5)
-
-    class Empty(Sink):
-        async def has_only_fillers(self, replica: MirrorPartition) -> bool:
-            return True
-
     unreadable = bytearray(stored(5, b"a"))
     unreadable[8:12] = bytes(4)  # its length
-    source = Later(
+    source = Source(
         FetchedPartition(OFFSET_OUT_OF_RANGE, -1, -1, -1, (), NOTHING),
         FetchedPartition(0, 6, 6, 5, (), memoryview(unreadable)),
         end=6,
+        begins=5,
     )
-    link = FakeLink()
-    fetcher = Fetcher(link, Priority.CONTROL, source, Empty())  # type: ignore[arg-type]
+    sink, link = Sink(), FakeLink()
+    sink.only_fillers = True
+    fetcher = Fetcher(link, Priority.CONTROL, source, sink)  # type: ignore[arg-type]
     replica = MirrorPartition(LOG, Priority.CONTROL)
     replica.set_end(0, None, 0)
     fetcher.follow(replica)
@@ -225,18 +218,12 @@ async def test_a_log_that_begins_with_a_batch_that_cannot_be_read_is_told() -> N
 async def test_old_confirmations_that_the_source_has_deleted_are_not_missed() -> None:
     """A ship comes back from a voyage that was longer than its port keeps what it confirms."""
     log, last, newer = TopicPartition("ends.tokyo"), stored(1, b"a"), stored(5, b"b")
-
-    class Later(Source):
-        async def poll(self, **_: Any) -> dict[TopicPartition, FetchedPartition]:
-            return dict.fromkeys([log], *(await super().poll()).values())
-
-        async def start_offsets(self, logs: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-            return dict.fromkeys(logs, 5)
-
-    source = Later(
+    source = Source(
         FetchedPartition(OFFSET_OUT_OF_RANGE, -1, -1, -1, (), NOTHING),
         FetchedPartition(0, 6, 6, 5, (), memoryview(bytearray(newer))),
         end=6,
+        begins=5,
+        log=log,
     )
     sink, link = Sink(), FakeLink()
     fetcher = Fetcher(link, Priority.CONTROL, source, sink)  # type: ignore[arg-type]
@@ -255,24 +242,15 @@ async def test_an_offset_that_no_log_of_a_ship_reaches_makes_no_fillers(begins: 
     log = TopicPartition("events.duck-star")
 
     class Far(Source):
-        async def poll(self, **_: Any) -> dict[TopicPartition, FetchedPartition]:
-            return dict.fromkeys([log], *(await super().poll()).values())
-
-        async def start_offsets(self, logs: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-            return dict.fromkeys(logs, begins)
-
         async def fetch(self, positions: Collection[TopicPartition], **_: Any) -> dict[TopicPartition, Any]:
             return {log: FetchedPartition(0, self.end, self.end, begins, (), memoryview(bytearray(forged)))}
-
-    class Empty(Sink):
-        async def has_only_fillers(self, replica: MirrorPartition) -> bool:
-            return True
 
     forged = stored(1 << 50, b"a")
     answer = FetchedPartition(0, 2**50 + 1, 2**50 + 1, begins, (), memoryview(bytearray(forged)))
     if begins:
         answer = FetchedPartition(OFFSET_OUT_OF_RANGE, -1, -1, -1, (), NOTHING)
-    source, sink, link = Far(answer, end=2**50 + 1), Empty(), FakeLink(start=start)
+    source, sink, link = Far(answer, end=2**50 + 1, begins=begins, log=log), Sink(), FakeLink(start=start)
+    sink.only_fillers = True
     fetcher = Fetcher(link, Priority.CONTROL, source, sink)  # type: ignore[arg-type]
     replica = MirrorPartition(log, Priority.CONTROL)
     replica.set_end(0, None, 0)
@@ -347,12 +325,11 @@ async def test_a_log_that_is_followed_no_more_is_not_subscribed_again(starts: in
 
     class Asked(Source):
         async def start_offsets(self, logs: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-            await super().start_offsets(logs)
             if when == "the source is asked":
                 fetcher.unfollow(LOG)
-            return dict.fromkeys(logs, starts)
+            return await super().start_offsets(logs)
 
-    source = Asked(FetchedPartition(OFFSET_OUT_OF_RANGE, -1, -1, -1, (), NOTHING), end=end)
+    source = Asked(FetchedPartition(OFFSET_OUT_OF_RANGE, -1, -1, -1, (), NOTHING), end=end, begins=starts)
     sink, troubles = Sink(), list[LogState]()
     fetcher = fetcher_of(source, sink, troubles, is_origin=True)
     replica = MirrorPartition(LOG, Priority.CONTROL)

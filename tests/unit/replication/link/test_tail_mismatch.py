@@ -31,8 +31,7 @@ from replication.target.log_reader import read_tails
 from replication.target.mirror import LastBatch, MirrorPartition
 from tests.support.batches import foreign_batch
 from tests.unit.replication.broker import NOT_LEADER, Broker, running
-from tests.unit.replication.link import scripted
-from tests.unit.replication.link.scripted import FakeLink
+from tests.unit.replication.link.scripted import NOTHING, FakeLink, Source
 from topologies.model import Priority
 
 LOG = TopicPartition("orders.europe")
@@ -50,25 +49,13 @@ def answer(records: bytes, end: int) -> FetchedPartition:
     return FetchedPartition(0, end, end, 0, (), memoryview(bytearray(records)))
 
 
-class Source(scripted.Source):
-    """A source with scripted answers for one log."""
-
-    def hurry(self) -> None: ...
-
-    async def poll(self, **_: Any) -> dict[TopicPartition, FetchedPartition]:
-        if self.answers:
-            return {LOG: self.answers.pop(0)}
-        self.exhausted.set()
-        return await asyncio.Future()
-
-
 def fetcher_of(source: Source, appender: TargetAppender) -> Fetcher:
     return Fetcher(cast(SourceLink, FakeLink("a->b")), Priority.NORMAL, cast(Cluster, source), appender)
 
 
 async def follow(broker: Broker, *answers: FetchedPartition, end: int) -> MirrorPartition:
     """Let a fetcher process these answers for a log that the target may partly have already."""
-    source = Source(*answers, end=end)
+    source = Source(*answers, end=end, log=LOG)
     async with running(broker) as appender:
         replica = appender.replica(LOG, Priority.NORMAL)
         await appender.load_ends([replica])
@@ -94,7 +81,7 @@ async def test_a_source_that_was_shorter_and_went_on_with_other_records() -> Non
         broker.log(*LOG).append(stored(n, b"old %d" % n))
     replica = await follow(
         broker,
-        FetchedPartition(OFFSET_OUT_OF_RANGE, -1, -1, -1, (), scripted.NOTHING),  # it ends at 4
+        FetchedPartition(OFFSET_OUT_OF_RANGE, -1, -1, -1, (), NOTHING),  # it ends at 4
         answer(history(4, 12, b"new"), 12),
         answer(history(9, 12, b"new"), 12),  # fetched again from 9 on
         end=4,
@@ -111,7 +98,7 @@ async def test_a_source_that_was_shorter_and_has_caught_up_goes_on() -> None:
         broker.log(*LOG).append(stored(n, b"old %d" % n))
     replica = await follow(
         broker,
-        FetchedPartition(OFFSET_OUT_OF_RANGE, -1, -1, -1, (), scripted.NOTHING),
+        FetchedPartition(OFFSET_OUT_OF_RANGE, -1, -1, -1, (), NOTHING),
         answer(history(4, 8, b"old"), 8),  # still shorter
         answer(history(8, 12, b"old"), 12),
         answer(history(9, 12, b"old"), 12),
@@ -203,11 +190,11 @@ async def test_a_target_that_cannot_tell_now_proves_nothing(monkeypatch: pytest.
         asked += 1
         if asked == 1:  # the check under test
             return await real(positions, **more)
-        return {tp: FetchedPartition(NOT_LEADER, -1, -1, -1, (), scripted.NOTHING) for tp in positions}
+        return {tp: FetchedPartition(NOT_LEADER, -1, -1, -1, (), NOTHING) for tp in positions}
 
     monkeypatch.setattr(broker, "fetch", fetch)
     two = bytearray(foreign_batch([NewRecord(b"new", timestamp_ms=n) for n in (1, 2)], offset=0))
-    source = Source(answer(bytes(two), 2), end=2)
+    source = Source(answer(bytes(two), 2), end=2, log=LOG)
     async with running(broker) as appender:
         replica = appender.replica(LOG, Priority.NORMAL)
         await appender.load_ends([replica])
@@ -233,14 +220,14 @@ async def test_a_doubt_that_cannot_be_examined_now_stays(code: int, monkeypatch:
         nonlocal failing
         if "max_bytes" not in more and failing:  # a single batch is fetched the first time
             failing = False
-            return {tp: FetchedPartition(code, -1, -1, -1, (), scripted.NOTHING) for tp in positions}
+            return {tp: FetchedPartition(code, -1, -1, -1, (), NOTHING) for tp in positions}
         return await real(positions, **more)
 
     monkeypatch.setattr(broker, "fetch", fetch)
     async with running(broker) as appender:
         replica = appender.replica(LOG, Priority.NORMAL)
         await appender.load_ends([replica])
-        fetcher = fetcher_of(Source(answer(history(0, 1, b"ours"), 1), end=1), appender)
+        fetcher = fetcher_of(Source(answer(history(0, 1, b"ours"), 1), end=1, log=LOG), appender)
         broker.log(*LOG).append(stored(0, b"theirs"))
         replica.set_end(0, None, replica.generation)
         replica.checked = 0
