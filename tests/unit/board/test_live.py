@@ -14,17 +14,18 @@ import board.pages.live
 from board.itinerary import Itineraries
 from board.live import Changed, LiveLogs, News, Subscription
 from board.service import Board
-from fairlead.kafka.convention import marker_record, term_batch
-from fairlead.kafka.protocol.record import NewRecord
 from fairlead.records import encode
 from fairlead.records.ship import Position
 from fairlead.waiting import in_background
 from tests.support.notices import T0, alert
 from tests.support.waits import PATIENCE
 from tests.unit.board.test_itinerary import STAR, position
+from tests.unit.fairlead.kafka.conftest import fake
 from tests.unit.fairlead.kafka.fake_broker import FakeCluster
-from tests.unit.fairlead.kafka.fake_broker import running as broker
+from tests.unit.fairlead.kafka.fake_log import begin
 from topologies.loader.load import load
+
+__all__ = ["fake"]  # a fixture
 
 
 @pytest.fixture
@@ -64,18 +65,6 @@ async def test_a_portal_hears_of_its_own_table_alone_and_once_for_each_version(l
 # --- what logs say
 
 
-@pytest.fixture
-async def fake() -> AsyncIterator[FakeCluster]:
-    async with broker() as cluster:
-        yield cluster
-
-
-def put(fake: FakeCluster, log: str, *values: bytes) -> None:
-    entries = [NewRecord(value=value, key=b"key", timestamp_ms=5) for value in values]
-    marker = marker_record(b"m" + log.encode(), timestamp_ms=5)
-    assert fake.log(log).append(term_batch([marker, *entries], term=1, offset=0, marker=0))[0] == 0
-
-
 @contextlib.asynccontextmanager
 async def following(fake: FakeCluster) -> AsyncIterator[LiveLogs]:
     """Yield the live logs once they have read all that is in the broker."""
@@ -89,9 +78,9 @@ async def test_a_site_changes_alerts_of_its_own_alone(fake: FakeCluster) -> None
     """Neither a record in another site's name nor one with another's id changes what the other has raised."""
     raised, ashore = alert("a"), alert("c", raised_at="shore")
     own = alert("a", "CLEARED", raised_at="duck-star")
-    put(fake, "alerts.tokyo", encode(raised))
-    put(fake, "alerts.shore", encode(ashore))
-    put(fake, "alerts.duck-star", encode(alert("a", "CLEARED")), encode(alert("b")), encode(own))
+    begin(fake, "alerts.tokyo", encode(raised))
+    begin(fake, "alerts.shore", encode(ashore))
+    begin(fake, "alerts.duck-star", encode(alert("a", "CLEARED")), encode(alert("b")), encode(own))
     async with following(fake) as live:
         assert {each.alert_id: each for each in live.open_alerts()} == {"a": raised, "c": ashore}
         assert (live.alert("a", ""), live.alert("a", "duck-star"), live.opened(raised)) == (raised, own, T0)
@@ -100,7 +89,7 @@ async def test_a_site_changes_alerts_of_its_own_alone(fake: FakeCluster) -> None
 async def test_a_position_whose_time_nobody_can_convert_is_passed_over(fake: FakeCluster) -> None:
     good = position(0)
     last_year = encode(good).replace(b"2026-09-01T00:00:00Z", b"9999-12-31T23:59:59-01:00")
-    put(fake, f"ships.{STAR}.location", last_year, encode(good))
+    begin(fake, f"ships.{STAR}.location", last_year, encode(good))
     async with following(fake) as live:
         assert live.positions() == {STAR: good}
 
@@ -110,7 +99,7 @@ async def test_a_mistake_in_reading_the_logs_is_told_and_reading_begins_again(
 ) -> None:
     """Pages would show old alerts as if they were read now."""
     monkeypatch.setattr(board.live, "_PAUSE", 0.01)
-    put(fake, f"ships.{STAR}.location", encode(position(0)))
+    begin(fake, f"ships.{STAR}.location", encode(position(0)))
     live, locate, troubles = LiveLogs(load("minimal"), fake.endpoint), Itineraries.locate, list[str]()
 
     def mistaken(itineraries: Itineraries, located: Position) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
-from collections.abc import AsyncIterator
 from unittest.mock import MagicMock
 
 import msgspec
@@ -22,34 +21,17 @@ from edge.strays.store import StrayIndex
 from fairlead.custody.view import CustodyView
 from fairlead.errors import ConfigurationError
 from fairlead.kafka.client.cluster import Cluster
-from fairlead.kafka.convention import marker_record, term_batch
-from fairlead.kafka.protocol.record import NewRecord
 from fairlead.records import decoder, encode
 from fairlead.records.alert import Alert, AlertOrder, AlertState
 from tests.support.raised_alerts import RaisedAlerts
 from tests.unit.edge.alerts.detecting import FALL, HOUR, NEIGHBOURS, Voyage, booking, environment, new_record, position
 from tests.unit.edge.samples import BOX, IMO, NOW, topology
-from tests.unit.fairlead.kafka.fake_broker import FakeCluster, running, until
+from tests.unit.fairlead.kafka.conftest import cluster, fake
+from tests.unit.fairlead.kafka.fake_broker import FakeCluster, until
+from tests.unit.fairlead.kafka.fake_log import begin
 from topologies.model import Link, Topology
 
-
-@pytest.fixture
-async def fake() -> AsyncIterator[FakeCluster]:
-    async with running() as cluster:
-        yield cluster
-
-
-@pytest.fixture
-async def cluster(fake: FakeCluster) -> AsyncIterator[Cluster]:
-    async with await Cluster.open(fake.endpoint(), client_id="test", request_timeout=2.0) as client:
-        yield client
-
-
-def put(fake: FakeCluster, log: str, *values: bytes) -> None:
-    marker = marker_record(b"m" + log.encode(), timestamp_ms=5)
-    entries = [NewRecord(value, b"key", timestamp_ms=5) for value in values]
-    stored = fake.log(log)
-    assert stored.append(term_batch([marker, *entries], term=1, offset=0, marker=0))[0] == 0
+__all__ = ["cluster", "fake"]  # fixtures
 
 
 def alerts() -> list[Alert]:
@@ -64,9 +46,9 @@ def alerts() -> list[Alert]:
 async def test_a_report_is_made_of_what_the_logs_of_a_site_have(fake: FakeCluster, cluster: Cluster) -> None:
     """The draft report of lost containers uses what a site's logs contain."""
     said = alerts()
-    put(fake, "alerts.star", *(encode(alert) for alert in said), b"{", b'{"written":"by a later version"}')
-    put(fake, f"ships.{IMO}.environment", encode(environment(0)))
-    put(fake, "bookings.tokyo", encode(booking(commodity="toy-ducks")))
+    begin(fake, "alerts.star", *(encode(alert) for alert in said), b"{", b'{"written":"by a later version"}')
+    begin(fake, f"ships.{IMO}.environment", encode(environment(0)))
+    begin(fake, "bookings.tokyo", encode(booking(commodity="toy-ducks")))
     fake.log("containers.x")
     assert await read_alerts(cluster) == said
     for wanted in (BOX, said[0].alert_id):
@@ -97,8 +79,8 @@ async def test_a_loss_is_reported_whatever_another_site_said_of_the_box(
         )
         for state in states
     ]
-    put(fake, "alerts.star", *(encode(alert) for alert in said))
-    put(fake, "alerts.tokyo", *(encode(alert) for alert in ashore))
+    begin(fake, "alerts.star", *(encode(alert) for alert in said))
+    begin(fake, "alerts.tokyo", *(encode(alert) for alert in ashore))
     report = await make_report(cluster, topology(), BOX, "PRELIMINARY")
     assert (report.ship.name, [each.equipment_reference for each in report.containers]) == ("star", [BOX])
 
@@ -107,8 +89,8 @@ async def test_what_another_site_writes_does_not_end_an_alert(fake: FakeCluster,
     """A record in another site's name counts nowhere, and one with another's id not for the other's alert."""
     opened = alerts()[0]
     ended = replace(opened, state="CLEARED", revision=1)
-    put(fake, "alerts.star", encode(opened))
-    put(fake, "alerts.zulu", encode(ended), encode(own := replace(ended, raised_at="zulu")))
+    begin(fake, "alerts.star", encode(opened))
+    begin(fake, "alerts.zulu", encode(ended), encode(own := replace(ended, raised_at="zulu")))
     found = await read_alerts(cluster)
     assert found == [opened, own]
     assert chosen(found, opened.alert_id, "star") == opened
@@ -117,7 +99,7 @@ async def test_what_another_site_writes_does_not_end_an_alert(fake: FakeCluster,
 
 
 async def test_without_an_alert_there_is_no_report(fake: FakeCluster, cluster: Cluster) -> None:
-    put(fake, "alerts.star", *(encode(alert) for alert in alerts()))
+    begin(fake, "alerts.star", *(encode(alert) for alert in alerts()))
     with pytest.raises(ConfigurationError, match="no overboard alert"):
         await make_report(cluster, topology(), "BIGU9999999", "PRELIMINARY")
     with pytest.raises(ConfigurationError, match="was cleared"):
@@ -129,7 +111,7 @@ async def test_of_a_box_that_falls_in_a_port_there_is_no_report(fake: FakeCluste
     voyage = Voyage()
     voyage.engine = AlertEngine("tokyo", ashore=True)
     voyage.see(0, motion={"freeFallSeconds": 1.2, "peakG": 6.0, "tiltDegrees": 70.0, "immersed": True})
-    put(fake, "alerts.tokyo", *(encode(alert) for alert in voyage.said))
+    begin(fake, "alerts.tokyo", *(encode(alert) for alert in voyage.said))
     with pytest.raises(ConfigurationError, match="raised ashore, at tokyo"):
         await make_report(cluster, topology(), BOX, "PRELIMINARY")
 
@@ -148,12 +130,12 @@ async def test_an_alert_engine_knows_bookings_and_readings_before_the_first_mess
     fake: FakeCluster, cluster: Cluster
 ) -> None:
     """A starting alert engine knows the bookings and earlier readings before it judges its first message."""
-    put(fake, "bookings.tokyo", encode(booking(setpoint_temperature=2.0)), b"{")
+    begin(fake, "bookings.tokyo", encode(booking(setpoint_temperature=2.0)), b"{")
     voyage, payloads = Voyage(), []
     for n in range(3):
         stray = records.stray(f"containers.{BOX}", new_record(n, n * 600, setpoints={"temperature": 4.0}))
         payloads.append(stray.value or b"")
-    put(fake, "strays.star", *payloads)
+    begin(fake, "strays.star", *payloads)
     writers = MagicMock()
     writers.strays.log, writers.strays.index = "strays.star", StrayIndex()
     for offset in (1, 2, 3):
@@ -171,7 +153,7 @@ async def test_an_alert_engine_knows_bookings_and_readings_before_the_first_mess
 
 async def test_a_port_has_an_alert_engine_that_knows_its_own_bookings(fake: FakeCluster, cluster: Cluster) -> None:
     """A port's bridge watches its yard, and knows the bookings that were made at the port."""
-    put(fake, "bookings.tokyo", encode(booking(setpoint_temperature=2.0)))
+    begin(fake, "bookings.tokyo", encode(booking(setpoint_temperature=2.0)))
     writers, view = MagicMock(), CustodyView()
     writers.strays.index = StrayIndex()
     side = AlertService(topology(), "tokyo", RaisedAlerts("tokyo"))
@@ -213,7 +195,7 @@ async def test_an_order_reaches_all_who_open_alerts_of_the_site(fake: FakeCluste
     [opened] = voyage.see(0, **FALL)
     here = order_for(opened, "a drill", NOW)
     elsewhere = msgspec.structs.replace(here, at_site="tokyo")
-    put(fake, "fairlead.alerts", encode(elsewhere), b"{", encode(here))
+    begin(fake, "fairlead.alerts", encode(elsewhere), b"{", encode(here))
     following = asyncio.create_task(side.work()["orders about alerts"]())
     await until(ended.raised)
     following.cancel()

@@ -9,11 +9,15 @@ import struct
 import uuid
 from collections import deque
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from fairlead.kafka.convention import SEQUENCE_MASK, marker_record, term_batch
 from fairlead.kafka.protocol.batch import BatchHeader, parse_header, verify_crc
 from fairlead.kafka.protocol.record import NewRecord, decode_batch
 from fairlead.kafka.protocol.types import TP
+
+if TYPE_CHECKING:  # it imports this module
+    from tests.unit.fairlead.kafka.fake_broker import FakeCluster
 
 NOW = 1_700_000_000_000
 A, B, C = TP("log.a"), TP("log.b"), TP("log.c")
@@ -127,3 +131,9 @@ def batch(offset: int, count: int = 1, *, term: int = 1, value: bytes = b"v") ->
 def put(log: FakeLog, *records: NewRecord) -> None:
     """Append records in one batch of term 1."""
     assert log.append(term_batch(records, term=1, offset=log.end, marker=0))[0] == 0
+
+
+def begin(fake: FakeCluster, log: str, *values: bytes) -> None:
+    """Create a log with one batch of term 1: its marker, then records with these values."""
+    records = [NewRecord(value, b"key", timestamp_ms=5) for value in values]
+    put(fake.log(log), marker_record(b"m" + log.encode(), timestamp_ms=5), *records)
