@@ -10,10 +10,12 @@ import pytest
 
 from edge import startup
 from edge.alerts.engine import AlertEngine
+from edge.alerts.operator import order_for
 from edge.alerts.state import cleared_by_hand, next_state
 from edge.startup import recall
-from fairlead.records.alert import Alert, AlertOrder
+from fairlead.records.alert import Alert
 from fairlead.records.reading import milliseconds
+from tests.support.notices import alert
 from tests.unit.edge.port import running
 from tests.unit.edge.samples import NOW
 from tests.unit.fairlead.kafka.conftest import fake
@@ -21,38 +23,6 @@ from tests.unit.fairlead.kafka.fake_broker import FakeCluster
 
 __all__ = ["fake"]  # a fixture
 HOUR = dt.timedelta(hours=1)
-
-
-def opened(number: str) -> Alert:
-    return Alert(
-        alert_id=f"TEMPERATURE.{number}.d1.1.0",
-        kind="TEMPERATURE",
-        severity="ALARM",
-        state="OPENED",
-        equipment_reference=number,
-        raised_at="tokyo",
-        event_date_time=NOW,
-        raised_date_time=NOW,
-    )
-
-
-def order(alert: Alert, *, acknowledges: bool = False) -> AlertOrder:
-    return AlertOrder(
-        order_id="order",
-        alert_id="" if acknowledges else alert.alert_id,
-        acknowledges=alert.alert_id if acknowledges else "",
-        equipment_reference=alert.equipment_reference,
-        kind=alert.kind,
-        at_site="tokyo",
-        ordered_date_time=NOW + HOUR,
-        ordered_by="somebody",
-        reason="a test",
-    )
-
-
-def dismissed(alert: Alert) -> Alert:
-    said = cleared_by_hand(alert, order(alert), milliseconds(NOW))
-    return next_state(alert, "CLEARED", said.evidence, at=NOW, raised=NOW)
 
 
 async def recalled(fake: FakeCluster, alerts: Iterable[Alert]) -> AlertEngine:
@@ -73,17 +43,21 @@ async def test_alerts_that_are_older_than_the_newest_states_are_remembered(
     The others of that age are over, and take no room.
     """
     monkeypatch.setattr(startup, "REMEMBERED", 2)
-    alerts = [opened("BIGU1000005"), opened("BIGU1000010"), opened("BIGU1000026"), opened("BIGU1000031")]
-    lasts, by_hand, ended, newest = alerts
+    lasts, by_hand, ended, newest = (
+        alert(f"TEMPERATURE.{box}.d1.1.0", equipment_reference=box)
+        for box in ("BIGU1000005", "BIGU1000010", "BIGU1000026", "BIGU1000031")
+    )
     seen = next_state(lasts, "UPDATED", (), at=NOW, raised=NOW + HOUR)
-    told = [lasts, by_hand, ended, seen, dismissed(by_hand), next_state(ended, "CLEARED", (), at=NOW, raised=NOW)]
+    said = cleared_by_hand(by_hand, order_for(by_hand, "a test", NOW + HOUR), milliseconds(NOW))
+    dismissed = next_state(by_hand, "CLEARED", said.evidence, at=NOW, raised=NOW)
+    told = [lasts, by_hand, ended, seen, dismissed, next_state(ended, "CLEARED", (), at=NOW, raised=NOW)]
     cleared = next_state(newest, "CLEARED", (), at=NOW, raised=NOW)
     engine = await recalled(fake, [*told, newest, cleared])
     boxes = engine.ship.aboard
     assert boxes.keys() == {each.equipment_reference for each in (lasts, by_hand, newest)}
-    assert boxes[by_hand.equipment_reference].dismissed == {"TEMPERATURE": dismissed(by_hand)}
+    assert boxes[by_hand.equipment_reference].dismissed == {"TEMPERATURE": dismissed}
     assert boxes[newest.equipment_reference].open == {}
-    [acknowledged] = engine.acknowledge(order(lasts, acknowledges=True), milliseconds(NOW))
+    [acknowledged] = engine.acknowledge(order_for(lasts, "a test", NOW + HOUR, acknowledge=True), milliseconds(NOW))
     assert (acknowledged.alert_id, acknowledged.revision) == (lasts.alert_id, 2)
-    [over] = engine.dismiss(order(lasts), milliseconds(NOW))
+    [over] = engine.dismiss(order_for(lasts, "a test", NOW + HOUR), milliseconds(NOW))
     assert (over.alert_id, over.state, over.revision) == (lasts.alert_id, "CLEARED", 3)
