@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +16,7 @@ from fairlead.cli.commands import alert as command
 from fairlead.errors import ExitCode, FairleadError
 from fairlead.kafka.protocol.errors import AuthenticationFailed, ConnectionLost
 from fairlead.records.alert import Alert, Evidence, alert_key
+from tests.support.notices import alert
 from tests.unit.edge.alerts.detecting import FALL, Voyage
 from tests.unit.edge.samples import BOX
 
@@ -176,20 +176,11 @@ def test_the_next_site_is_asked_when_one_cannot_be_reached(
     assert run(["alert", "report", BOX, "--site", "tokyo"]) == error.exit_code
 
 
-def alert_of(alert_id: str, kind: str = "NOT_HEARD_SINCE_DEPARTURE", **more: Any) -> Alert:
-    when = dt.datetime(2026, 9, 21, 16, 51, tzinfo=dt.UTC)
-    return Alert(
-        alert_id=alert_id,
-        kind=kind,
-        severity="CRITICAL",
-        state="OPENED",
-        equipment_reference=BOX,
-        raised_at="los-angeles",
-        event_date_time=when,
-        raised_date_time=when,
-        evidence=(Evidence(name="silence", weight=1.0, detail="no word since the ship left, which is long ago"),),
-        **more,
-    )
+LONG: dict[str, Any] = {
+    "kind": "NOT_HEARD_SINCE_DEPARTURE", "severity": "CRITICAL", "equipment_reference": BOX,
+    "raised_at": "los-angeles",
+    "evidence": (Evidence(name="silence", weight=1.0, detail="no word since the ship left, which is long ago"),),
+}  # fmt: skip
 
 
 def listed(capsys: pytest.CaptureFixture[str], *alerts: Alert) -> str:
@@ -199,13 +190,13 @@ def listed(capsys: pytest.CaptureFixture[str], *alerts: Alert) -> str:
 
 @pytest.mark.usefixtures("narrow")
 def test_no_name_is_cut_at_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
-    told = listed(capsys, alert_of("a", acknowledged_by="ann"))
+    told = listed(capsys, alert("a", **LONG, acknowledged_by="ann"))
     assert BOX in told and "\N{HORIZONTAL ELLIPSIS}" not in told
 
 
 @pytest.mark.usefixtures("narrow")
 def test_the_list_has_ids_where_the_container_does_not_say_which_alert(capsys: pytest.CaptureFixture[str]) -> None:
-    one, other = alert_of("SILENCE-1"), alert_of("OVERBOARD-2", "OVERBOARD")
+    one, other = alert("SILENCE-1", **LONG), alert("OVERBOARD-2", **LONG | {"kind": "OVERBOARD"})
     assert "SILENCE-1" not in listed(capsys, one)
     told = listed(capsys, one, other)
     assert f"id of OVERBOARD of {BOX} at los-angeles: OVERBOARD-2\n" in told
