@@ -16,6 +16,7 @@ from fairlead.kafka.protocol.batch import HEADER
 from fairlead.kafka.protocol.errors import BrokerError, ConnectionLost, broker_error
 from fairlead.kafka.protocol.record import NewRecord
 from fairlead.kafka.protocol.types import TP, FetchedPartition
+from fairlead.waiting import in_background
 from tests.unit.fairlead.kafka.conftest import cluster, fake
 from tests.unit.fairlead.kafka.fake_broker import LIST_OFFSETS, FakeCluster, until
 from tests.unit.fairlead.kafka.fake_log import put
@@ -131,16 +132,12 @@ async def test_what_is_here_already_is_known_when_the_ends_are_reached(fake: Fak
         cluster, [LOG.topic, new], lambda topic, record, _at_start: taken.append((topic, record.value))
     )
     await follower.catch_up()
-    following = asyncio.create_task(follower.follow())
-    try:
+    async with in_background(follower.follow()):
         await follower.read_to_ends()
         put(known, NewRecord(b"1", timestamp_ms=1), NewRecord(b"2", timestamp_ms=1))
         put(fake.log(new), NewRecord(b"3", timestamp_ms=1))
         await asyncio.gather(*(follower.read_to_ends() for _ in range(3)))
         assert sorted(taken) == [(new, b"3"), *((LOG.topic, value) for value in (b"0", b"1", b"2"))]
-    finally:
-        following.cancel()
-        await asyncio.gather(following, return_exceptions=True)
 
 
 async def test_a_log_that_is_gone_is_not_waited_for(
@@ -150,17 +147,12 @@ async def test_a_log_that_is_gone_is_not_waited_for(
     monkeypatch.setattr(under_test, "_LOOK_AT_ENDS", 0.05)
     put(fake.log(LOG.topic), NewRecord(b"0", timestamp_ms=1))
     follower = LogFollower(cluster, [LOG.topic], lambda *_: None)
-    reading = asyncio.create_task(follower.read_to_ends())  # no log is followed yet
-    await until_seen(fake, LIST_OFFSETS)
-    assert not reading.done()
-    del fake.logs[LOG.topic]
-    following = asyncio.create_task(follower.follow())
-    try:
-        async with asyncio.timeout(5):
+    async with in_background(follower.read_to_ends()) as reading:  # no log is followed yet
+        await until_seen(fake, LIST_OFFSETS)
+        assert not reading.done()
+        del fake.logs[LOG.topic]
+        async with in_background(follower.follow()), asyncio.timeout(5):
             await reading
-    finally:
-        following.cancel()
-        await asyncio.gather(following, return_exceptions=True)
 
 
 async def test_a_log_that_is_deleted_and_created_again_is_read_from_its_start(
@@ -172,8 +164,7 @@ async def test_a_log_that_is_deleted_and_created_again_is_read_from_its_start(
     taken: list[bytes | None] = []
     follower = LogFollower(cluster, [LOG.topic], lambda _topic, record, _at_start: taken.append(record.value))
     await follower.catch_up()
-    following = asyncio.create_task(follower.follow())
-    try:
+    async with in_background(follower.follow()):
         await follower.read_to_ends()
         del fake.logs[LOG.topic]
         put(fake.log(LOG.topic), NewRecord(b"0", timestamp_ms=1))
@@ -183,9 +174,6 @@ async def test_a_log_that_is_deleted_and_created_again_is_read_from_its_start(
             fake.change()
             await follower.read_to_ends()
         assert taken == [b"0", b"1", b"0", b"2"]
-    finally:
-        following.cancel()
-        await asyncio.gather(following, return_exceptions=True)
 
 
 async def test_a_log_whose_start_cannot_be_read_when_it_is_created_again_is_followed(
@@ -201,17 +189,13 @@ async def test_a_log_whose_start_cannot_be_read_when_it_is_created_again_is_foll
     taken: list[bytes | None] = []
     follower = LogFollower(cluster, [LOG.topic], lambda _topic, record, _at_start: taken.append(record.value))
     await follower.catch_up()
-    following = asyncio.create_task(follower.follow())
-    try:
+    async with in_background(follower.follow()):
         await follower.read_to_ends()
         monkeypatch.setattr(cluster, "start_offsets", fail)
         del fake.logs[LOG.topic]
         put(fake.log(LOG.topic), NewRecord(b"1", timestamp_ms=1))
         await until(lambda: len(taken) == 2)
         assert taken == [b"0", b"1"]
-    finally:
-        following.cancel()
-        await asyncio.gather(following, return_exceptions=True)
 
 
 async def until_seen(fake: FakeCluster, api_key: int) -> None:
