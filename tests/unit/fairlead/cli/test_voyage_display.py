@@ -7,8 +7,7 @@ from pathlib import Path
 
 from fairlead.cli.commands.voyage.display import jobs_so_far, with_jobs
 from shore.jobs.status import JobStatus, write_status
-
-PATIENCE = 60.0  # seconds, for a test that fails
+from tests.support.waits import PATIENCE
 
 
 def test_jobs_are_counted_and_what_is_retried_is_named() -> None:

@@ -13,8 +13,9 @@ from fairlead.cli.commands.sites import local as command
 from fairlead.errors import ExitCode
 from fairlead.local.registry import LocalSiteRegistry, SiteProcess
 from fairlead.local.state import LocalState, SiteState, write_state
+from topologies.loader.load import shipped
 
-MINIMAL = (Path(command.__file__).parents[4] / "topologies" / "minimal.yaml").read_text(encoding="utf-8")
+MINIMAL = shipped()["minimal"].read_text(encoding="utf-8")
 
 
 @pytest.fixture
