@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import socket
 import threading
 from collections.abc import Iterator
@@ -88,7 +89,7 @@ def test_a_closed_port_is_unhealthy(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"ready": False}, 0, "not ready"),
         ({"target": {"state": "up"}}, 0, ""),
         ({"target": {"state": "down"}}, 0, "not ready"),
-        ({"ready": True}, 600, "s ago"),
+        ({"ready": True}, 600, r"\b6\d\d s ago"),
     ],
 )
 def test_a_status_file_must_be_fresh_and_healthy(
@@ -99,7 +100,7 @@ def test_a_status_file_must_be_fresh_and_healthy(
     written = file.stat().st_mtime - age
     os.utime(file, (written, written))
     said = healthcheck.check("bridge", "tokyo")
-    assert (why in said) if why else said == ""
+    assert re.search(why, said) if why else said == ""
 
 
 def test_a_missing_or_broken_status_file_is_unhealthy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

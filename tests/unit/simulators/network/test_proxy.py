@@ -101,6 +101,7 @@ async def test_one_direction_is_held_back_and_let_go(echo: Address, reach: Reach
             async with asyncio.timeout(0.1):
                 await streams[0].read(1)
         assert proxy.up.bytes == 5
+        assert len(vars(proxy)["_open"]) == 1
         proxy.mend()
         assert await streams[0].readexactly(5) == b"heard"
 
