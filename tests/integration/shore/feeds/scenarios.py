@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, get_args
 
 import pyarrow as pa
 import pyarrow.dataset as pads
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from fairlead.kafka.protocol.record import Record
@@ -228,16 +228,13 @@ def _deliver(
     tables = {name: pa.Table.from_pylist(rows[name], schema=TABLES[name].plain_schema) for name in INPUTS}
     given = [(name, record) for world in worlds for name, records in world.feeds.items() for record in records]
     tables["feeds"] = given_rows(given, TABLES["feeds"].plain_schema)
-    # PySpark 4.2 silently drops the rows after an empty chunk, so combine the chunks.
-    inputs = {name: spark.createDataFrame(rows.combine_chunks()) for name, rows in tables.items()}
+    inputs = spark_inputs(spark, tables)
     readers = [reader for world in wanted for reader in world.readers]
-    inputs["bookings"] = spark.sql(STATES, booking_changes=inputs["booking_changes"])
     held = periods(inputs["bookings"], customer_rows(spark, readers))
     look, keys, changes = EVERYTHING, list[Key](), [change for world in wanted for change in world.changes]
     since = None if wish == "before retention" else KEPT_SINCE
     if wish != "everything":
-        schema = to_arrow_schema(CHANGE, timezone="UTC")
-        batch = spark.createDataFrame(pa.Table.from_pylist(changes, schema=schema))
+        batch = changed(spark, changes)
         keys = keys_of(batch)
         if begun := [world for world in wanted if world.at_sea is None]:
             stored = AtSea.of(inputs["feeds"]).times
@@ -265,6 +262,18 @@ def _deliver(
             world.changes.clear()
         world.broken_after = None
     return found
+
+
+def spark_inputs(spark: SparkSession, tables: Mapping[str, pa.Table]) -> dict[str, DataFrame]:
+    """Return what ``due`` reads: these tables, and the bookings that their changes make."""
+    # PySpark 4.2 silently drops the rows after an empty chunk, so combine the chunks.
+    inputs = {name: spark.createDataFrame(rows.combine_chunks()) for name, rows in tables.items()}
+    return inputs | {"bookings": spark.sql(STATES, booking_changes=inputs["booking_changes"])}
+
+
+def changed(spark: SparkSession, changes: Sequence[Mapping[str, Any]]) -> DataFrame:
+    """Return a batch of changes."""
+    return spark.createDataFrame(pa.Table.from_pylist(changes, schema=to_arrow_schema(CHANGE, timezone="UTC")))
 
 
 def by_duck(

@@ -10,20 +10,18 @@ from typing import Any, Final
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from fairlead.records import encode
 from fairlead.records.custody import CustodyEntry
 from shore.feeds import look as looking
 from shore.feeds.entitlement import customer_rows, due, order_of_feeds
 from shore.feeds.kinds import Ledgers
-from shore.feeds.look import CHANGE, AtSea, keys_of, look_of
+from shore.feeds.look import AtSea, keys_of, look_of
 from shore.feeds.periods import periods
 from shore.feeds.readers import FeedReader
 from shore.tables import TABLES
-from shore.tables.bookings import STATES
 from shore.tables.model import LAST
-from tests.integration.shore.feeds.scenarios import INPUTS, hours
+from tests.integration.shore.feeds.scenarios import INPUTS, changed, hours, spark_inputs
 from tests.support.honest_ledgers import grant
 from topologies.model import Grain
 
@@ -45,36 +43,26 @@ def lacking(
     ledgers: Ledgers | None = None,
     digests_since: dt.datetime | None = None,
     grain: Grain = "detailed",
-) -> list[tuple[str, int, bool]]:
-    """Return what a batch of changes makes due to customer ducks: log, offset, and whether it is taken back."""
-    found = lacking_rows(spark, rows, changes, grain, ledgers, digests_since)
-    return [(row["log"], row["log_offset"], row["retracts"] is not None) for row in found]
-
-
-def lacking_rows(
-    spark: SparkSession,
-    rows: Rows,
-    changes: Sequence[Mapping[str, Any]],
-    grain: Grain,
-    ledgers: Ledgers | None = None,
-    digests_since: dt.datetime | None = None,
 ) -> list[dict[str, Any]]:
-    inputs = {
-        name: spark.createDataFrame(
-            pa.Table.from_pylist(list(rows.get(name, ())), schema=TABLES[name].plain_schema).combine_chunks()
-        )
+    """Return the rows that a batch of changes makes due to customer ducks."""
+    tables = {
+        name: pa.Table.from_pylist(list(rows.get(name, ())), schema=TABLES[name].plain_schema)
         for name in (*INPUTS, "feeds")
     }
-    inputs["bookings"] = spark.sql(STATES, booking_changes=inputs["booking_changes"])
+    inputs = spark_inputs(spark, tables)
     readers = [FeedReader("ducks", grain)]
     held = periods(inputs["bookings"], customer_rows(spark, readers))
-    schema = to_arrow_schema(CHANGE, timezone="UTC")
-    batch = spark.createDataFrame(pa.Table.from_pylist(list(changes), schema=schema))
+    batch = changed(spark, changes)
     at_sea = AtSea.of(inputs["feeds"]).times
     look = look_of(batch, keys_of(batch), inputs, held, {grain}, ledgers, at_sea)
     ordered = due(inputs, readers, held, look, None, digests_since).orderBy(*order_of_feeds())
     found: list[dict[str, Any]] = ordered.toArrow().to_pylist()
     return found
+
+
+def brief(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, int, bool]]:
+    """Return of each row its log, its offset, and whether it is taken back."""
+    return [(row["log"], row["log_offset"], row["retracts"] is not None) for row in rows]
 
 
 def given(log: str, offset: int, hour: float, feed_offset: int, box: str = BOX) -> dict[str, Any]:
@@ -96,12 +84,12 @@ def test_an_entry_that_comes_late_decides_about_grants_that_were_there(spark: Sp
     opened, waits = entry("tokyo", 1, 1, "tokyo"), entry("star", 1, 3, "singapore")
     doubted, loaded = entry("singapore", 1, 3, "star"), entry("tokyo", 2, 2, "star")
     rows = {"booking_changes": [BOOKED], "custody_entries": [opened, waits, doubted]}
-    assert lacking(spark, rows, batch(doubted), RULES) == [
+    assert brief(lacking(spark, rows, batch(doubted), RULES)) == [
         ("custody.singapore", 1, False), ("custody.tokyo", 1, False),
     ]  # fmt: skip
     rows["custody_entries"].append(loaded)
     rows["feeds"] = [given("custody.singapore", 1, 3, 0), given("custody.tokyo", 1, 1, 1)]
-    assert lacking(spark, rows, batch(loaded), RULES) == [
+    assert brief(lacking(spark, rows, batch(loaded), RULES)) == [
         ("custody.singapore", 1, True), ("custody.star", 1, False), ("custody.tokyo", 2, False),
     ]  # fmt: skip
 
@@ -116,21 +104,21 @@ def test_a_digest_stays_that_retention_has_deleted_and_no_reading_has_reached(sp
 
     standing = ("digests/" + BOX, 0, True)
     rows: dict[str, Any] = {"booking_changes": [BOOKED], "feeds": [given("digests/" + BOX, 0, 10, 0)]}
-    assert lacking(spark, rows, batch("bookings"), None, hours(10)) == [standing], "its row would be there"
-    assert lacking(spark, rows, batch("bookings"), None, hours(11)) == []
+    assert brief(lacking(spark, rows, batch("bookings"), None, hours(10))) == [standing], "its row would be there"
+    assert brief(lacking(spark, rows, batch("bookings"), None, hours(11))) == []
     rows["readings"] = [reading(9)]
     rows["feeds"].append(given(LOG, 1, 9, 1))
-    assert lacking(spark, rows, batch("bookings"), None, hours(11)) == []
+    assert brief(lacking(spark, rows, batch("bookings"), None, hours(11))) == []
     said = {"equipment_reference": BOX, "reading_date_time": hours(12)}
     digest = {"log": "ships.1.digest", "log_offset": 9, "vessel_imo_number": "1", "as_of_date_time": hours(13)}
     newer = rows | {"digests": [digest | {"boxes": [said]}]}
-    assert lacking(spark, newer, batch("digests", 12), None, hours(11)) == [("digests/" + BOX, 0, False)]
+    assert brief(lacking(spark, newer, batch("digests", 12), None, hours(11))) == [("digests/" + BOX, 0, False)]
     ended = rows | {"booking_changes": [BOOKED | {"valid_to": hours(10)}]}
-    assert lacking(spark, ended, batch("bookings"), None, hours(11)) == [standing], "the customer may not see it"
+    assert brief(lacking(spark, ended, batch("bookings"), None, hours(11))) == [standing], "the customer may not see it"
     rows["readings"] = [reading(10)]
     rows["feeds"][1] = given(LOG, 1, 10, 1)
     came = [reading(10) | {"kind": "readings"}]
-    assert lacking(spark, rows, came, None, hours(11)) == [standing], "a reading has reached it"
+    assert brief(lacking(spark, rows, came, None, hours(11))) == [standing], "a reading has reached it"
 
 
 def test_many_changed_bookings_take_no_hours_from_a_container_whose_name_is_between_theirs(
@@ -153,7 +141,7 @@ def test_many_changed_bookings_take_no_hours_from_a_container_whose_name_is_betw
     }
     changes = [{"kind": "bookings", "equipment_reference": box} for box in (before, after)]
     new = {name: read[-1][name] for name in ("log", "log_offset", "equipment_reference", "device_date_time", "late")}
-    assert lacking(spark, rows, [*changes, {"kind": "readings", **new}], grain="coarse") == [
+    assert brief(lacking(spark, rows, [*changes, {"kind": "readings", **new}], grain="coarse")) == [
         (f"hours/{between}", begin + 2, False)
     ]
 
@@ -165,7 +153,7 @@ def test_a_milestone_that_names_no_port_has_that_of_the_site_that_published_it(s
         "sites": [{"site": "tokyo", "kind": "port", "un_location_code": "JPTYO"}],
         "events": [told | {"log": "events.tokyo", "equipment_reference": BOX}],
     }
-    (row,) = lacking_rows(spark, rows, [{"kind": "events", "equipment_reference": BOX, "event_id": "e"}], "coarse")
+    (row,) = lacking(spark, rows, [{"kind": "events", "equipment_reference": BOX, "event_id": "e"}], grain="coarse")
     assert json.loads(row["payload"])["UNLocationCode"] == "JPTYO"
 
 
@@ -176,7 +164,7 @@ def test_a_reading_beyond_the_calendar_is_delivered_with_a_time_within_it(spark:
 
     rows = {"booking_changes": [BOOKED | {"valid_to": None}], "readings": [reading(1, 2**60), reading(2, -(2**60))]}
     news = [row | {"kind": "readings"} for row in rows["readings"]]
-    assert lacking(spark, rows, news) == [(LOG, 1, False)]
-    assert lacking(spark, rows, [{"kind": "bookings", "equipment_reference": BOX}]) == [(LOG, 1, False)]
+    assert brief(lacking(spark, rows, news)) == [(LOG, 1, False)]
+    assert brief(lacking(spark, rows, [{"kind": "bookings", "equipment_reference": BOX}])) == [(LOG, 1, False)]
     delivered = given(LOG, 1, 0, 0) | {"device_date_time": LAST.replace(microsecond=999_000)}  # feeds have milliseconds
-    assert lacking(spark, rows | {"feeds": [delivered]}, news) == []
+    assert brief(lacking(spark, rows | {"feeds": [delivered]}, news)) == []
