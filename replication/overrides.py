@@ -173,13 +173,19 @@ class Overrides:
 
     def may_skip(self, log: str, start: int, stop: int) -> bool:
         """Return whether the offsets from ``start`` to before ``stop`` may all be filled and marked."""
+        return any(first <= start and stop <= last for first, last in self._skipped(log))
+
+    def skipped_to(self, log: str, at: int) -> int | None:
+        """Return the end of the skip that has the offset ``at`` or ends there; None if there is none."""
+        return next((last for first, last in self._skipped(log) if first <= at <= last), None)
+
+    def _skipped(self, log: str) -> list[tuple[int, int]]:
         orders = self._skips.get(log)
         if orders is None:
-            return False
+            return []
         topic_id = self.topic_id_of(log.partition("/")[0])
         known = (None, topic_id.hex() if topic_id is not None else None)
-        skips = _union([(each.start or 0, each.stop or 0) for each in orders if each.topic_id in known])
-        return any(first <= start and stop <= last for first, last in skips)
+        return _union([(each.start or 0, each.stop or 0) for each in orders if each.topic_id in known])
 
     def pauses(self) -> Iterator[Override]:
         """Yield every pause in force, oldest scope first."""

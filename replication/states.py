@@ -75,7 +75,7 @@ REMEDY: dict[LogState, str] = {
     LogState.MISPLACED: "another client writes to this replica: look for it with 'fairlead acl drift'; then "
     f"{_RESOLVE} --refill', {_KEEPS}",
     LogState.QUARANTINED: f"remove the cause, then {_RESOLVE} --retry'; or --skip, which keeps the batch's bytes and "
-    "marks its offsets",
+    "marks its offsets, or those of a hole",
     LogState.UNAVAILABLE: "the replicator retries by itself; if it lasts, check the replicator's rights with "
     f"'fairlead acl drift', then {_RESOLVE} --retry'",
     LogState.PAUSED: f"{_RESOLVE}', or 'fairlead link resume' if the whole link or stream is paused",

@@ -65,6 +65,10 @@ class SourceRules:
         """Return whether an operator skips the offsets from ``start`` to before ``stop`` of a log."""
         return self._overrides.may_skip(log, start, stop)
 
+    def skipped_to(self, log: str, at: int) -> int | None:
+        """Return the end of an operator's skip that has the offset ``at`` of a log or ends there, if any."""
+        return self._overrides.skipped_to(log, at)
+
     def may_leave_out(self, log: str, start: int, stop: int) -> bool:
         """Return whether a log may have no records from ``start`` to before ``stop``. A ship may forge an offset, and
         the fillers up to it would take this site's disk."""

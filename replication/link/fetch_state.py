@@ -27,6 +27,7 @@ class PartitionFetchState:
     tail_matches: bool = False  # records compared equal: the target may end inside a batch of the source
     is_short: bool = False  # the source has less than the target: compare when it has caught up
     is_proven: bool = False  # the source was seen to have the target's records since it is followed
+    skipped_to: int = -1  # end of an operator's skip from which on nothing was read yet
     epoch: int = -1  # highest leader epoch of the batches fetched so far
 
     @property
@@ -38,6 +39,7 @@ class PartitionFetchState:
         self.position = offset
         self.fill_from = self.verify_before = None
         self.tail_matches = self.is_short = False
+        self.skipped_to = -1
 
     def seek_tail(self, end: int) -> int:
         """Compare the batch before ``end``, the target's end or less; return the offset to fetch for that."""

@@ -283,9 +283,19 @@ class Fetcher:
         return True
 
     def _on_damaged_rest(self, state: PartitionFetchState, cause: str, hint: str = "") -> None:
-        """Stop at a damaged batch, once everything before it is stored."""
-        if not self._waits_for_queued(state):
+        """Stop at a damaged batch, once everything before it is stored, unless an operator skips it."""
+        if not self._waits_for_queued(state) and not self._skip(state):
             self._link.stop_log(state.tp, LogState.QUARANTINED, f"{self.name}: {cause}", hint)
+
+    def _skip(self, state: PartitionFetchState) -> bool:
+        """Continue behind the batch that an operator skips here. Return False if there is none, or if what follows it
+        cannot be copied either."""
+        stop = self._rules.skipped_to(str(state.tp), max(state.replica.end, 0))
+        if stop is None or stop == state.skipped_to:
+            return False
+        self._offset_reset.go_on_behind(state, stop)
+        state.skipped_to = stop
+        return True
 
     def _on_refused_rest(
         self, state: PartitionFetchState, seizure: Seizure | None, reach: SourceReach, problem: str

@@ -94,6 +94,13 @@ class OffsetReset:
         state.is_proven = True
         state.replica.add_agreeing(self._fetcher, offset)
 
+    def go_on_behind(self, state: PartitionFetchState, offset: int) -> None:
+        """Continue at ``offset``; the offsets from the target's end up to there become a gap."""
+        end = max(state.replica.end, 0)
+        self._go_on(state, offset)
+        state.position = end
+        state.replica.add_agreeing(self._fetcher, end)
+
     def _is_damaged(self, state: PartitionFetchState, found: TailMismatch) -> None:
         """Stop at a batch that is damaged at the source, unless an operator skips it."""
         header = parse_header(found.batch)
@@ -171,9 +178,7 @@ class OffsetReset:
             state.fill_from = max(replica.end, 0)
         elif state.tp.topic.startswith(f"{ENDS}.") or self._link.rules.may_skip(str(state.tp), replica.end, start):
             # Sites keep what they confirm for a day only, and say all of it again every few hours.
-            self._go_on(state, start)
-            state.position = replica.end  # the offsets in between become a gap
-            replica.add_agreeing(self._fetcher, replica.end)
+            self.go_on_behind(state, start)
         else:
             self._stop_behind(state, start)
 

@@ -6,15 +6,26 @@ describe the same moment, even if other clients append meanwhile.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.client.reader import OffsetRange
 from fairlead.kafka.convention import marker_offset
-from fairlead.kafka.protocol.batch import HEADER_BYTES, BatchHeader, parse_header, split
+from fairlead.kafka.protocol.batch import (
+    HEADER_BYTES,
+    LENGTH_FROM,
+    MAGIC,
+    MAGIC_AT,
+    BatchHeader,
+    parse_header,
+    split,
+    verify_crc,
+)
 from fairlead.kafka.protocol.errors import CorruptBatch, WireError, broker_error
-from fairlead.kafka.protocol.types import TopicPartition
+from fairlead.kafka.protocol.types import FetchedPartition, TopicPartition
 from replication.batch.header_rewrite import canonical_crc
 from replication.batch.prepared import PreparedBatch
 from replication.target.mirror import LastBatch
@@ -37,9 +48,7 @@ async def batches(cluster: Cluster, log: TopicPartition, start: int, stop: int) 
     """
     at = start
     while at < stop:
-        answer = (await cluster.fetch({log: at}, max_wait_ms=0, partition_max_bytes=READ_BYTES))[log]
-        if answer.error_code:
-            raise broker_error(answer.error_code, log)
+        answer = await _fetch(cluster, log, at)
         if len(answer.records) < HEADER_BYTES:
             return  # compaction has removed everything from here to the end
         for batch in split(answer.records):
@@ -55,6 +64,71 @@ async def first_batch(cluster: Cluster, log: TopicPartition, offset: int) -> Sto
     async for each in batches(cluster, log, offset, 1 << 62):
         return each
     return None
+
+
+class RawBatch(NamedTuple):
+    """The bytes of one batch, and the offsets that it takes. Of a damaged batch its header says neither its offsets nor
+    its end for certain: it reaches from the offset that was asked for to the next batch, or to the log's end."""
+
+    extent: OffsetRange
+    data: memoryview
+    is_damaged: bool
+
+
+async def raw_batch(cluster: Cluster, log: TopicPartition, offset: int) -> RawBatch | None:
+    """Return the batch that contains ``offset``, or the first after it, also if its header cannot be read; None if
+    there is none.
+
+    Raises:
+        WireError: the log cannot be read, or the batch's length is impossible.
+    """
+    answer = await _fetch(cluster, log, offset)
+    first, rest = _framed(answer.records)
+    if first is None:
+        return None
+    base, stop = _base(first), 0
+    with contextlib.suppress(CorruptBatch):
+        stop = parse_header(first).next_offset
+    if stop > base and verify_crc(first):
+        return RawBatch(OffsetRange(base, stop), first, is_damaged=False)
+    following = _base_behind(rest, base)
+    if following is None and stop > base:  # the last one of its segment
+        if stop > answer.high_watermark:
+            raise CorruptBatch(f"the batch at offset {base} claims to end at {stop}, which is after the log's end")
+        following = stop
+    elif following is None:
+        behind = await _fetch(cluster, log, base + 1)
+        following = _base_behind(behind.records, base) or answer.high_watermark
+    return RawBatch(OffsetRange(min(offset, base), following), first, is_damaged=True)
+
+
+async def _fetch(cluster: Cluster, log: TopicPartition, offset: int) -> FetchedPartition:
+    answer = (await cluster.fetch({log: offset}, max_wait_ms=0, partition_max_bytes=READ_BYTES))[log]
+    if answer.error_code:
+        raise broker_error(answer.error_code, log)
+    return answer
+
+
+def _framed(records: memoryview) -> tuple[memoryview | None, memoryview]:
+    """Return the first batch and what follows it. Every format begins with the base offset and the length."""
+    if len(records) < HEADER_BYTES:
+        return None, records
+    size = LENGTH_FROM + int.from_bytes(records[8:LENGTH_FROM], "big", signed=True)
+    if not HEADER_BYTES <= size <= len(records):
+        raise CorruptBatch(f"the batch at offset {_base(records)} claims to be {size - LENGTH_FROM} bytes long")
+    return records[:size], records[size:]
+
+
+def _base_behind(records: memoryview, offset: int) -> int | None:
+    """Return the base offset of the first batch, if it is after ``offset``. A batch of an older format has that of its
+    last record there, so the offset after ``offset`` is returned: nothing of it may be passed unseen."""
+    if len(records) < HEADER_BYTES or _base(records) <= offset:
+        return None
+    return _base(records) if records[MAGIC_AT] == MAGIC else offset + 1
+
+
+def _base(records: memoryview) -> int:
+    return int.from_bytes(records[:8], "big", signed=True)
 
 
 ANSWER_BYTES: Final = 8 << 20

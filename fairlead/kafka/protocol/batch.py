@@ -23,6 +23,7 @@ CHECKED: Final = struct.Struct(">hiqqqhii")  # the fields that the CRC covers, f
 HEADER: Final = struct.Struct(UNCHECKED.format + CHECKED.format.removeprefix(">"))
 HEADER_BYTES: Final = HEADER.size
 LENGTH_FROM: Final = 12  # batchLength counts the bytes after itself
+MAGIC_AT: Final = 16
 CRC_AT: Final = 17
 CRC_FROM: Final = 21
 MAGIC: Final = 2

@@ -204,9 +204,9 @@ def _as_sent(batch: StoredBatch) -> tuple[int, int, int]:
     return batch.header.base_offset, batch.header.next_offset, parse_header(made).crc
 
 
-def pack_batch(batch: StoredBatch, *, log: TopicPartition, site: str) -> bytes:
+def pack_batch(batch: memoryview, extent: OffsetRange, *, log: TopicPartition, site: str) -> bytes:
     """Wrap a batch that a topic refuses in the value of one record that every topic accepts."""
-    offsets = f"{batch.header.base_offset}..{batch.header.last_offset}"
+    offsets = f"{extent.start}..{extent.end - 1}"
     facts: Sequence[tuple[str, bytes]] = (
         ("fairlead.kept", b"batch"),
         ("log", str(log).encode()),
@@ -214,6 +214,6 @@ def pack_batch(batch: StoredBatch, *, log: TopicPartition, site: str) -> bytes:
         ("offsets", offsets.encode()),
     )
     record = NewRecord(
-        bytes(batch.data), f"{log}@{offsets}".encode(), tuple(facts), timestamp_ms=time.time_ns() // 1_000_000
+        bytes(batch), f"{log}@{offsets}".encode(), tuple(facts), timestamp_ms=time.time_ns() // 1_000_000
     )
     return encode_batch([record], producer_id=NOBODY, epoch=NOBODY, sequence=NOBODY)

@@ -12,7 +12,6 @@ from fairlead.errors import ConfigurationError, FairleadError, UnknownNameError
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.client.reader import OffsetRange, extents
 from fairlead.kafka.endpoint import KafkaEndpoint
-from fairlead.kafka.protocol.batch import verify_crc
 from fairlead.kafka.protocol.errors import WireError
 from fairlead.kafka.protocol.types import TopicPartition
 from replication.batch.batch_diff import conflict
@@ -24,7 +23,7 @@ from replication.operations.resolve.copier import identity, without_producer
 from replication.operations.resolve.plan import ResolveSource, TroubleFacts, kept_copies, resolved_by
 from replication.operations.resolve.steps import CLIENT, Upstream, groups_of
 from replication.states import LogState
-from replication.target.log_reader import first_batch
+from replication.target.log_reader import first_batch, raw_batch
 from topologies.model import Link, Topology
 
 SOURCE_TIMEOUT: Final = 10.0
@@ -61,11 +60,13 @@ async def gather_facts(
                 state = resolved_by(paused) or state
             links = [link for link in topology.links_to(site) if Catalog(topology).may_carry(link, tp.topic)]
             sources = await asyncio.gather(*(_source(link, upstream, tp.topic) for link in links))
-            offending, via = None, ""
+            offending, via, resumes = None, "", dict[str, int]()
             if state is LogState.QUARANTINED:
                 concerned = [each for each in sources if found["link"] in (None, each.link)]
                 end = here[tp.partition].end if tp.partition in here else 0
                 offending, via = await offending_batch(concerned, upstream, tp, end, damaged=found["link"] is not None)
+                if offending is None and found["link"] is not None:
+                    resumes = await goes_on(sources, upstream, tp, end)
             facts = TroubleFacts(
                 site=site,
                 log=log,
@@ -80,6 +81,7 @@ async def gather_facts(
                 unfinished=await _unfinished(cluster, tp.topic, here, kept_copies(tp.topic, names)),
                 offending=offending,
                 offending_link=via,
+                goes_on=resumes,
                 topic_id=names[tp.topic].topic_id.hex() if tp.topic in names else None,
                 groups=await groups_of(GroupClient(target), tp.topic, here),
                 by=getpass.getuser(),
@@ -189,12 +191,29 @@ async def offending_batch(
             with contextlib.suppress(WireError):
                 endpoint = upstream(source.site)
                 async with await Cluster.open(endpoint, client_id=CLIENT, request_timeout=SOURCE_TIMEOUT) as cluster:
-                    batch = await first_batch(cluster, tp, offset)
-                if batch is None or batch.header.base_offset > offset:
-                    continue
-                if verify_crc(batch.data) is not damaged:
-                    return OffsetRange(batch.header.base_offset, batch.header.next_offset), source.link
+                    batch = await raw_batch(cluster, tp, offset)
+                if batch is not None and batch.extent.start <= offset and batch.is_damaged is damaged:
+                    return batch.extent, source.link
     return None, ""
+
+
+async def goes_on(
+    sources: Collection[ResolveSource], upstream: Upstream, tp: TopicPartition, end: int
+) -> dict[str, int]:
+    """Return by link the first offset from ``end`` on of which its source has a batch; sources that cannot be asked, or
+    have none, are left out."""
+    found: dict[str, int] = {}
+    for source in sources:
+        has = (source.has or {}).get(tp.partition)
+        if has is None or not has.start <= end < has.end:
+            continue
+        with contextlib.suppress(WireError):
+            endpoint = upstream(source.site)
+            async with await Cluster.open(endpoint, client_id=CLIENT, request_timeout=SOURCE_TIMEOUT) as cluster:
+                batch = await raw_batch(cluster, tp, end)
+            if batch is not None:
+                found[source.link] = max(batch.extent.start, end)
+    return found
 
 
 async def _joined(

@@ -90,6 +90,8 @@ class TroubleFacts:
         offending: Quarantined only: the offsets of the batch that the target refuses, at the source of
             ``offending_link``. If they end at or before the target's end, that batch is damaged at the source and
             intact here.
+        goes_on: Quarantined only, where no batch offends: by link the first offset from this site's end on of which its
+            source has a batch.
         topic_id: The id (hex) of this site's topic; None if it does not have it.
         groups: Offsets that this site's consumer groups have committed in the topic; Kafka deletes them with the topic.
         now: The time, for the kept copy's name.
@@ -108,6 +110,7 @@ class TroubleFacts:
     unfinished: str | None = None
     offending: OffsetRange | None = None
     offending_link: str = ""
+    goes_on: Mapping[str, int] = field(default_factory=dict)
     topic_id: str | None = None
     groups: tuple[Committed, ...] = ()
     by: str = ""
@@ -174,7 +177,7 @@ def plan_resolution(
             steps, notes = _resume(facts)
         case ResolveChoice.RETRY:
             steps, notes = _retry(facts)
-        case ResolveChoice.SKIP if state is LogState.QUARANTINED:
+        case ResolveChoice.SKIP if state is LogState.QUARANTINED and not facts.goes_on:
             steps, notes = _skip_batch(facts)
         case ResolveChoice.SKIP:
             steps, notes = _skip_gap(facts)
@@ -305,24 +308,32 @@ def _all(sources: list[ResolveSource]) -> set[int]:
 
 
 def _skip_gap(facts: TroubleFacts) -> Made:
-    """Resolve ``behind-retention``: fill from this site's end to the source's start."""
+    """Resolve ``behind-retention`` or a hole that is not believed: fill from this site's end to where a source goes
+    on."""
     end = _end_of(facts)
     there = _reachable(facts)
+    starts = []
     for source in there:
         has = (source.has or {}).get(facts.partition)
-        if has is not None and has.start <= end < has.end:
+        if has is None:
+            continue
+        start = facts.goes_on.get(source.link, has.start)
+        if start > end:
+            starts.append(start)
+        elif end < has.end:
             _refuse(
                 facts,
                 f"{source.site} still has offset {end}: nothing needs to be skipped",
                 hint="--retry copies it from there",
             )
-    starts = [has.start for each in there if (has := (each.has or {}).get(facts.partition)) and has.start > end]
     if not starts:
         _refuse(facts, f"no source begins after offset {end}, where this site ends", hint="--retry")
     stop = min(starts)
     order = _order_for(facts, OverrideKind.SKIP, log=facts.log, start=end, stop=stop)
-    note = f"offsets {end}..{stop - 1} are lost at every source that can be asked; they become marked fillers here"
-    return (WriteOrder(order), WaitFor(facts.log, ((facts.partition, stop),))), (note,)
+    notes = [f"offsets {end}..{stop - 1} are lost at every source that can be asked; they become marked fillers here"]
+    if stop - end >= 1_000_000:
+        notes.append(f"the fillers take about {(stop - end) // 1_000_000} MB of this site's disk")
+    return (WriteOrder(order), WaitFor(facts.log, ((facts.partition, stop),))), tuple(notes)
 
 
 def _skip_batch(facts: TroubleFacts) -> Made:
@@ -336,16 +347,18 @@ def _skip_batch(facts: TroubleFacts) -> Made:
             hint="repeat the command when the source is back; or --retry when the cause is gone",
         )
     source = next(each for each in facts.sources if each.link == facts.offending_link)
+    is_last = end < batch.end and source.has is not None and batch.end >= source.has[facts.partition].end
     steps = (
         KeepBatch(TopicPartition.parse(facts.log), source.site, source.link, batch, kept_name(facts.topic, facts.now)),
         WriteOrder(_order_for(facts, OverrideKind.SKIP, log=facts.log, start=batch.start, stop=batch.end)),
-        WaitFor(facts.log, ((facts.partition, batch.end),)),
+        WaitFor(facts.log, () if is_last else ((facts.partition, batch.end),)),
     )
     notes = []
     if batch.start < end:
         notes.append(f"offsets {batch.start}..{end - 1} stay as they are here")
     if end < batch.end:
-        notes.append(f"offsets {end}..{batch.end - 1} become marked fillers here")
+        when = f", at the latest with the next record of {source.site}" if is_last else ""
+        notes.append(f"offsets {end}..{batch.end - 1} become marked fillers here{when}")
     others = [
         each
         for each in facts.sources

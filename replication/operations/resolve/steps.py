@@ -26,7 +26,7 @@ from replication.operations.links.access import ClusterAccess
 from replication.operations.resolve.copier import Copier, difference, pack_batch
 from replication.overrides import Override, OverrideKind
 from replication.states import LogState
-from replication.target.log_reader import first_batch
+from replication.target.log_reader import raw_batch
 
 CLIENT: Final = "fairlead-resolve"
 POLL: Final = 0.2
@@ -174,13 +174,13 @@ class KeepBatch(PlanStep[ResolveRun]):
 
     async def carry_out(self, context: ResolveRun) -> None:
         async with await Cluster.open(context.upstream(self.site), client_id=CLIENT) as source:
-            batch = await first_batch(source, self.log, self.extent.start)
-        if batch is None or (batch.header.base_offset, batch.header.next_offset) != self.extent:
+            batch = await raw_batch(source, self.log, self.extent.start)
+        if batch is None or batch.extent.start != self.extent.start or batch.extent.end < self.extent.end:
             raise RefusedError(
                 f"the batch at offset {self.extent.start} of {self.log} is not at {self.site} any more",
                 hint="fairlead status, then repeat the command",
             )
-        packed = pack_batch(batch, log=self.log, site=self.site)
+        packed = pack_batch(batch.data, self.extent, log=self.log, site=self.site)
         settings = {"max.message.bytes": str(len(packed) + _SPARE)}
         await asyncio.to_thread(create_logs, context.target, {self.kept: settings})
         await context.cluster.wait_writable([self.kept])

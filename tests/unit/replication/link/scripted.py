@@ -121,6 +121,7 @@ class FakeLink:
         reach: SourceReach = EVERYTHING,
         seizures: Sequence[Seizure] = (),
         longest_gap: int = LONGEST_GAP,
+        skipped: tuple[int, int] | None = None,
     ) -> None:
         self.name = name
         self.start = start
@@ -135,6 +136,7 @@ class FakeLink:
         self._reach = reach
         self._seizures = seizures
         self._longest_gap = longest_gap
+        self._skipped = skipped
 
     def stop_log(self, tp: TopicPartition, state: LogState, cause: str, hint: str = "") -> None:
         self.troubles.append((tp, state, cause))
@@ -164,8 +166,11 @@ class FakeLink:
     def may_leave_out(self, _log: str, start: int, stop: int) -> bool:
         return stop - start <= self._longest_gap
 
-    def may_skip(self, _log: str, _start: int, _stop: int) -> bool:
-        return False
+    def may_skip(self, _log: str, start: int, stop: int) -> bool:
+        return self._skipped is not None and self._skipped[0] <= start and stop <= self._skipped[1]
+
+    def skipped_to(self, _log: str, at: int) -> int | None:
+        return self._skipped[1] if self._skipped is not None and self._skipped[0] <= at <= self._skipped[1] else None
 
 
 class FakeFetcher:

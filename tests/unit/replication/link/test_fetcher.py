@@ -195,6 +195,54 @@ async def test_a_batch_that_cannot_be_read_stops_its_own_log_only(changed: dict[
     assert [(tp, state) for tp, state, _ in link.troubles] == [(LOG, LogState.QUARANTINED)]
 
 
+@pytest.mark.parametrize(
+    ("changed", "reach"),
+    [({16: 1}, EVERYTHING), ({8: 0, 11: 1}, EVERYTHING), ({23: 0x80}, EVERYTHING), ({52: 9}, SourceReach(1))],
+    ids=["old format", "impossible length", "ends before it begins", "beyond the right of a ship"],
+)
+async def test_a_batch_with_a_damaged_header_is_passed_where_an_operator_skips_it(
+    changed: dict[int, int], reach: SourceReach
+) -> None:
+    sound, unreadable, following = stored(0, b"m"), bytearray(stored(1, b"a", b"b")), stored(3, b"c")
+    for at, value in changed.items():
+        unreadable[at] = value
+    source = Source(
+        FetchedPartition(0, 4, 4, 0, (), memoryview(bytearray(sound + unreadable + following))),
+        FetchedPartition(0, 4, 4, 0, (), memoryview(bytearray(unreadable + following))),
+        FetchedPartition(0, 4, 4, 0, (), memoryview(bytearray(following))),
+        end=4,
+    )
+    sink, link = Storing(sound), FakeLink(reach=reach, skipped=(1, 3))
+    fetcher = Fetcher(link, Priority.CONTROL, source, sink)  # type: ignore[arg-type]
+    replica = MirrorPartition(LOG, Priority.CONTROL)
+    replica.set_end(0, None, 0)
+    fetcher.follow(replica)
+    await run_to_the_end(fetcher, source)
+    assert [(step.base, step.stop) for step in sink.steps] == [(0, 1), (1, 3), (3, 4)]
+    assert link.troubles == [] and source.positions[-2] == 3
+
+
+async def test_a_skip_passes_only_the_batches_that_it_names() -> None:
+    """The batch behind the skipped one is damaged too: its log stops there, and is not fetched for ever."""
+    unreadable = bytearray(stored(1, b"a", b"b"))
+    unreadable[16] = 1
+    other = bytearray(stored(3, b"c"))
+    other[16] = 1
+    source = Source(
+        FetchedPartition(0, 4, 4, 0, (), memoryview(unreadable + other)),
+        FetchedPartition(0, 4, 4, 0, (), memoryview(other)),
+        end=4,
+    )
+    sink, link = Sink(), FakeLink(skipped=(1, 3))
+    fetcher = Fetcher(link, Priority.CONTROL, source, sink)  # type: ignore[arg-type]
+    replica, header = MirrorPartition(LOG, Priority.CONTROL), parse_header(stored(0, b"m"))
+    replica.set_end(1, LastBatch(header.producer_id, 1, 0, 0, header.crc), 0)
+    fetcher.follow(replica)
+    await run_to_the_end(fetcher, source)
+    assert sink.steps == []
+    assert [(tp, state) for tp, state, _ in link.troubles] == [(LOG, LogState.QUARANTINED)]
+
+
 async def test_a_log_that_begins_with_a_batch_that_cannot_be_read_is_told() -> None:
     """The source deleted what was before that batch, so it is the first to copy, behind fillers."""
     unreadable = bytearray(stored(5, b"a"))

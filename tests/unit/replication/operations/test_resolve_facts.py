@@ -13,38 +13,60 @@ from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.client.reader import OffsetRange
 from fairlead.kafka.convention import term_batch
 from fairlead.kafka.endpoint import KafkaEndpoint
-from fairlead.kafka.protocol.batch import parse_header
+from fairlead.kafka.protocol.batch import MAGIC
 from fairlead.kafka.protocol.record import NewRecord
 from fairlead.kafka.protocol.types import FetchedPartition, TopicPartition
-from replication.operations.resolve.facts import offending_batch
+from replication.operations.resolve.facts import goes_on, offending_batch
 from replication.operations.resolve.plan import ResolveSource
 
 LOG = TopicPartition("boxes.BIGU1000010")
 
 
-def batch(offset: int, *, damaged: bool = False) -> bytes:
-    """Return a stored batch of five records."""
+def batch(offset: int, *, damaged: bool = False, header: Mapping[int, int] | None = None) -> bytes:
+    """Return a stored batch of five records, with bytes of its header changed."""
     made = bytearray(term_batch([NewRecord(b"x", timestamp_ms=1)] * 5, term=1, offset=offset, marker=0))
     struct.pack_into(">q", made, 0, offset)
     made[-1] ^= 0xFF if damaged else 0
+    for at, value in (header or {}).items():
+        made[at] = value
     return bytes(made)
 
 
-class Site:
-    """A cluster that has some batches of the log."""
+def base_of(stored: bytes) -> int:
+    return int.from_bytes(stored[:8], "big")
 
-    def __init__(self, *batches: bytes) -> None:
+
+def last_of(stored: bytes) -> int:
+    """Return the last offset that a broker takes a stored batch to have."""
+    return base_of(stored) + (0 if stored[16] < MAGIC else int.from_bytes(stored[23:27], "big", signed=True))
+
+
+class Site:
+    """A cluster that has some batches of the log. A segment has ``in_segment`` of them, and an answer is of one."""
+
+    def __init__(self, *batches: bytes, in_segment: int = 100) -> None:
         self.batches = batches
+        self.in_segment = in_segment
 
     async def fetch(self, positions: Mapping[TopicPartition, int], **_: Any) -> dict[TopicPartition, FetchedPartition]:
-        rest = b"".join(each for each in self.batches if parse_header(each).next_offset > positions[LOG])
-        return {LOG: FetchedPartition(0, 100, 100, 0, (), memoryview(bytearray(rest)))}
+        at, step = positions[LOG], self.in_segment
+        segments = [self.batches[n : n + step] for n in range(0, len(self.batches), step)]
+        after = [each for n, each in enumerate(segments) if n + 1 == len(segments) or base_of(segments[n + 1][0]) > at]
+        found = (each[n:] for each in after for n, stored in enumerate(each) if last_of(stored) >= at)
+        some = next(found, ())
+        return {LOG: FetchedPartition(0, 15, 15, 0, (), memoryview(bytearray(b"".join(some))))}
 
 
 Found = tuple[OffsetRange | None, str]
 
 
-async def offending(monkeypatch: pytest.MonkeyPatch, sites: Mapping[str, Site], end: int, *, damaged: bool) -> Found:
+def upstream(site: str) -> KafkaEndpoint:
+    return KafkaEndpoint(site, (("127.0.0.1", 1),))
+
+
+def sources_of(monkeypatch: pytest.MonkeyPatch, sites: Mapping[str, Site]) -> list[ResolveSource]:
+    """Return the sources that have these sites' batches."""
+
     @contextlib.asynccontextmanager
     async def connection(site: Site) -> AsyncIterator[Site]:
         yield site
@@ -53,10 +75,11 @@ async def offending(monkeypatch: pytest.MonkeyPatch, sites: Mapping[str, Site], 
         return connection(sites[endpoint.site])
 
     monkeypatch.setattr(Cluster, "open", opened)
-    sources = [ResolveSource(f"{site}->here", site, {0: OffsetRange(0, 15)}) for site in sites]
-    return await offending_batch(
-        sources, lambda site: KafkaEndpoint(site, (("127.0.0.1", 1),)), LOG, end, damaged=damaged
-    )
+    return [ResolveSource(f"{site}->here", site, {0: OffsetRange(0, 15)}) for site in sites]
+
+
+async def offending(monkeypatch: pytest.MonkeyPatch, sites: Mapping[str, Site], end: int, *, damaged: bool) -> Found:
+    return await offending_batch(sources_of(monkeypatch, sites), upstream, LOG, end, damaged=damaged)
 
 
 async def test_the_damaged_batch_is_found_at_the_end_and_right_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,3 +99,43 @@ async def test_of_a_batch_that_the_target_refuses_a_whole_copy_is_kept(monkeypat
     sites = {"tokyo": Site(batch(0), batch(5, damaged=True)), "oakland": Site(batch(0), batch(5))}
     found = await offending(monkeypatch, sites, 5, damaged=False)
     assert found == (OffsetRange(5, 10), "oakland->here")
+
+
+@pytest.mark.parametrize("in_segment", [100, 1], ids=["in one segment", "each in its segment"])
+@pytest.mark.parametrize("header", [{16: 1}, {52: 9}], ids=["format", "term"])
+async def test_a_batch_with_a_damaged_header_reaches_to_the_next_one(
+    monkeypatch: pytest.MonkeyPatch, header: Mapping[int, int], in_segment: int
+) -> None:
+    sites = {"tokyo": Site(batch(0), batch(5, header=header), batch(10), in_segment=in_segment)}
+    assert await offending(monkeypatch, sites, 5, damaged=True) == (OffsetRange(5, 10), "tokyo->here")
+
+
+async def test_a_far_end_of_a_damaged_batch_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Too many offsets would be skipped. While nothing follows in its segment, nobody knows where it ends."""
+    damaged = batch(5, header={25: 9})
+    sites = {"tokyo": Site(batch(0), damaged, batch(10))}
+    assert await offending(monkeypatch, sites, 5, damaged=True) == (OffsetRange(5, 10), "tokyo->here")
+    sites = {"tokyo": Site(batch(0), damaged, batch(10), in_segment=2)}
+    assert await offending(monkeypatch, sites, 5, damaged=True) == (None, "")
+
+
+async def test_the_last_batch_with_a_damaged_header_reaches_to_the_end_of_the_log(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sites = {"tokyo": Site(batch(0), batch(5), batch(10, header={16: 1}))}
+    assert await offending(monkeypatch, sites, 10, damaged=True) == (OffsetRange(10, 15), "tokyo->here")
+
+
+async def test_where_sources_go_on_that_have_no_records_at_the_end_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    sites = {"tokyo": Site(batch(0), batch(10)), "star": Site(batch(0), batch(5), batch(10))}
+    sources = sources_of(monkeypatch, sites)
+    assert await offending_batch(sources, upstream, LOG, 5, damaged=True) == (None, "")
+    assert await goes_on(sources, upstream, LOG, 5) == {"tokyo->here": 10, "star->here": 5}
+
+
+async def test_a_batch_that_claims_to_end_before_it_begins_is_a_hole_to_a_broker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sources = sources_of(monkeypatch, {"tokyo": Site(batch(0), batch(5, header={23: 0x80}), batch(10))})
+    assert await offending_batch(sources, upstream, LOG, 5, damaged=True) == (None, "")
+    assert await goes_on(sources, upstream, LOG, 5) == {"tokyo->here": 10}

@@ -214,6 +214,28 @@ def test_a_skip_tells_who_else_may_have_the_batch() -> None:
     assert plan.notes[-1] == "gamma may have it whole: it is away"
 
 
+def test_a_hole_in_the_middle_of_a_ships_log_is_skipped() -> None:
+    """No batch offends: the ship has no records from this copy's end to offset 1,000,000,000."""
+    far = 1_000_000_000
+    known = facts(sources=(source((0, far + 5)),), goes_on={"alpha->beta": far}, topic_id="5f")
+    plan = plan_resolution(LogState.QUARANTINED, known, ResolveChoice.SKIP)
+    assert kinds(plan) == ["WriteOrder", "WaitFor"]
+    assert [(order.kind, order.start, order.stop) for order in orders(plan)] == [(OverrideKind.SKIP, 20, far)]
+    assert "999 MB" in plan.notes[-1]
+    both = (source((0, far + 5)), source((0, 30), site="gamma"))
+    known = facts(sources=both, goes_on={"alpha->beta": far, "gamma->beta": 20})
+    with pytest.raises(RefusedError, match="gamma still has offset 20"):
+        plan_resolution(LogState.QUARANTINED, known, ResolveChoice.SKIP)
+
+
+def test_a_skip_of_the_last_batch_does_not_wait_for_fillers() -> None:
+    """They have the term of what follows, so they come with the source's next record."""
+    known = facts(offending=OffsetRange(20, 30), offending_link="alpha->beta")
+    plan = plan_resolution(LogState.QUARANTINED, known, ResolveChoice.SKIP)
+    assert plan.steps[-1] == WaitFor(TOPIC, ())
+    assert "next record of alpha" in plan.notes[-1]
+
+
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
