@@ -11,16 +11,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Collection, Iterator
 from typing import Final
 
 from fairlead.custody.ledger import Told
 from fairlead.custody.view import CustodyView, SplitCustodyError
 from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.client.fetch_session import FetchSession
 from fairlead.kafka.client.reader import readable
 from fairlead.kafka.convention import is_data, received_ms
 from fairlead.kafka.protocol.batch import split
-from fairlead.kafka.protocol.errors import broker_error
+from fairlead.kafka.protocol.errors import CorruptBatch, broker_error
 from fairlead.kafka.protocol.record import Record
 from fairlead.kafka.protocol.types import TopicPartition
 from fairlead.names import parse_log
@@ -42,6 +44,7 @@ CUSTODY: Final = "custody"
 WITHOUT_PAST: Final = ("latest", "end")
 """``Link.start`` of links that want no older records."""
 POLL_MS: Final = 1000
+DAMAGED_RETRY: Final = 10.0  # seconds
 AT_ONCE: Final = 1 << 19  # bytes of a log; limits the process's memory at start
 LAST_POSITIONS: Final = 50  # records to read of a ship's positions at the start
 _events = decoder(Event)
@@ -78,6 +81,7 @@ class Ledger:
         self._ids: dict[TopicPartition, bytes] = {}  # of the topics that were read
         self._wanted = asyncio.Event()
         self._new: set[TopicPartition] = set()
+        self._damaged: dict[TopicPartition, float] = {}  # logs with a batch that cannot be read; when to try again
 
     @property
     def orders_read(self) -> int:
@@ -136,11 +140,35 @@ class Ledger:
                 for tp, part in (await session.poll(max_wait_ms=POLL_MS)).items():
                     if part.error_code:
                         self._reread(tp, broker_error(part.error_code, tp).what)
-                    elif self._apply_records(tp, part.records):
+                    elif self._apply_whole(tp, part.records):
                         session.set(tp, self._positions[tp])
+                    elif tp in self._damaged:
+                        session.forget(tp)
+                if self._damaged and min(self._damaged.values()) <= time.monotonic():
+                    await self._retry_damaged(cluster, session)
                 self._notice_berths()
         finally:
             await session.close()
+
+    def _apply_whole(self, tp: TopicPartition, records: memoryview) -> bool:
+        """Apply records. A damaged batch stops its own log only: no order and no entry is passed unread, and a broker
+        that has it whole may become the leader."""
+        try:
+            moved = self._apply_records(tp, records)
+        except CorruptBatch as error:
+            if tp not in self._damaged:
+                log.warning("%s is not read beyond offset %d: %s", tp, self._positions[tp], error.what)
+            self._damaged[tp] = time.monotonic() + DAMAGED_RETRY
+            return False
+        if moved:
+            self._damaged.pop(tp, None)
+        return moved
+
+    async def _retry_damaged(self, cluster: Cluster, session: FetchSession) -> None:
+        await self._find_recreated(cluster)
+        for tp in self._damaged.keys() & self._positions.keys():
+            session.set(tp, self._positions[tp])
+        self._damaged = dict.fromkeys(self._damaged, time.monotonic() + DAMAGED_RETRY)
 
     def _reread(self, tp: TopicPartition, why: str) -> None:
         """Schedule a log to be read from its start, because it was created again or lost the followed offset.
@@ -189,8 +217,11 @@ class Ledger:
                 {tp: self._positions[tp] for tp in first}, max_wait_ms=0, partition_max_bytes=AT_ONCE
             )
             for tp, part in answer.items():
-                if not part.error_code:
+                if not part.error_code and not self._may_wait(tp):
                     self._apply_records(tp, part.records)
+                elif not part.error_code:
+                    if not self._apply_whole(tp, part.records) and tp in self._damaged:
+                        unread.add(tp)
                 elif self._may_wait(tp):
                     unread.add(tp)
                 else:
@@ -207,31 +238,38 @@ class Ledger:
     def _apply_records(self, tp: TopicPartition, records: memoryview) -> bool:
         changed: set[str] = set()
         ordered, before = False, self._positions[tp]
-        for record in self._records(tp, records):
-            self._positions[tp] = record.offset + 1
-            if record.value is None or not is_data(record):
-                continue
-            try:
-                if tp.topic == ORDERS_TOPIC:
-                    self.overrides.apply(decode(record.value))
-                    ordered = True  # even without effect: its giver waits until it has been read
-                elif tp.topic == self._events_log:
-                    self.berths.apply(_events.decode(record.value), record.offset)
-                elif (imo := self._position_logs.get(tp.topic)) is not None:
-                    fix = fix_of(_fixes.decode(record.value), received_ms(record))
-                    if fix is not None:
-                        self.berths.locate(imo, fix)
-                else:
-                    told = Told(tp.topic, record.offset, ledger_entries.decode(record.value))
-                    for each in self._believer.hear(told):
-                        changed.update(self._apply_entry(each))
-            except UNREADABLE as error:
-                log.warning("%s at offset %d cannot be decoded: %s", tp, record.offset, error)
-        if ordered:
-            self._changes.add_all()
-        if changed:
-            self._changes.add(changed)
+        try:
+            for record in self._records(tp, records):
+                self._positions[tp] = record.offset + 1
+                if record.value is None or not is_data(record):
+                    continue
+                try:
+                    if tp.topic == ORDERS_TOPIC:
+                        self.overrides.apply(decode(record.value))
+                        ordered = True  # even without effect: its giver waits until it has been read
+                    else:
+                        changed.update(self._apply_record(tp, record, record.value))
+                except UNREADABLE as error:
+                    log.warning("%s at offset %d cannot be decoded: %s", tp, record.offset, error)
+        finally:  # what comes before a damaged batch counts
+            if ordered:
+                self._changes.add_all()
+            if changed:
+                self._changes.add(changed)
         return self._positions[tp] > before
+
+    def _apply_record(self, tp: TopicPartition, record: Record, value: bytes) -> Iterator[str]:
+        """Apply a record of another topic than that of orders; yield the logs whose plan may change."""
+        if tp.topic == self._events_log:
+            self.berths.apply(_events.decode(value), record.offset)
+        elif (imo := self._position_logs.get(tp.topic)) is not None:
+            fix = fix_of(_fixes.decode(value), received_ms(record))
+            if fix is not None:
+                self.berths.locate(imo, fix)
+        else:
+            told = Told(tp.topic, record.offset, ledger_entries.decode(value))
+            for each in self._believer.hear(told):
+                yield from self._apply_entry(each)
 
     def _notice_berths(self) -> None:
         """Have the plan made again if a berthed link opened or closed, by a record or because a position is too old."""

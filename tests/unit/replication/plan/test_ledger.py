@@ -25,9 +25,10 @@ from fairlead.records import encode, headers
 from fairlead.records.custody import CustodyEntry
 from fairlead.records.reading import Device, GeoLocation
 from fairlead.records.ship import MOORED, Position
-from replication import berths
+from replication import berths, overrides
 from replication.changes import PlanChanges
 from replication.custody.ledger import Ledger
+from replication.overrides import ORDERS_TOPIC, Override, OverrideKind
 from topologies.loader.load import load
 
 LEDGER, OTHER = TopicPartition("custody.tokyo"), TopicPartition("custody.singapore")
@@ -66,6 +67,7 @@ class Kafka:
         self.moved = asyncio.Event()
         self.followed: dict[TopicPartition, tuple[int, bytes]] = {}
         self.lost = False
+        self.damaged: set[TopicPartition] = set()  # logs whose last batch has another byte than was written
 
     def make(self, log: TopicPartition, *entries: bytes, start: int = 0) -> None:
         """Create a topic, or delete and recreate it."""
@@ -116,7 +118,10 @@ class Kafka:
             for n, each in enumerate(entries)
             if start + n >= at
         )
-        return FetchedPartition(0, start + len(entries), start + len(entries), start, (), memoryview(bytearray(data)))
+        stored = bytearray(data)
+        if tp in self.damaged and stored:
+            stored[-1] ^= 0xFF
+        return FetchedPartition(0, start + len(entries), start + len(entries), start, (), memoryview(stored))
 
     # ---- its fetch session
 
@@ -126,6 +131,9 @@ class Kafka:
 
     def set(self, log: TopicPartition, offset: int) -> None:
         self.followed[log] = offset, self.topics_[log][0] if log not in self.followed else self.followed[log][1]
+
+    def forget(self, log: TopicPartition) -> None:
+        self.followed.pop(log, None)
 
     async def close(self) -> None:
         self.followed = {}
@@ -236,6 +244,60 @@ async def test_the_other_ledgers_go_on_while_one_is_gone(reader: Reader) -> None
         reader.kafka.add(OTHER, entry(BOXES[1], by="singapore"))
         await reader.knows(*BOXES[:2])
         reader.kafka.make(LEDGER, entry(BOXES[2]))
+        await reader.knows(*BOXES)
+
+
+ORDERS = TopicPartition(ORDERS_TOPIC)
+
+
+def pause(link: str) -> bytes:
+    return overrides.encode(Override(OverrideKind.PAUSE, WHEN, "me", link=link))
+
+
+async def test_a_record_that_is_no_order_is_passed(reader: Reader, caplog: pytest.LogCaptureFixture) -> None:
+    reader.kafka.make(ORDERS, b"{", pause("a->tokyo"))
+    reader.ledger.follow_topics([ORDERS.topic])
+    async with reader.running():
+        assert [order.link for order in reader.ledger.overrides.pauses()] == ["a->tokyo"]
+    assert [each.getMessage().partition(":")[0] for each in caplog.records] == [
+        "fairlead.orders at offset 0 cannot be decoded"
+    ]
+
+
+async def test_a_damaged_batch_of_orders_holds_up_no_ledger(
+    reader: Reader, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The order in it may be a pause or a promotion, so it is not passed: another broker may have it whole."""
+    monkeypatch.setattr("replication.custody.ledger.DAMAGED_RETRY", 0.01)
+    reader.kafka.make(ORDERS, pause("a->tokyo"))
+    reader.ledger.follow_topics([ORDERS.topic])
+    async with reader.running():
+        reader.kafka.damaged.add(ORDERS)
+        reader.kafka.add(ORDERS, pause("b->tokyo"))
+        reader.kafka.add(LEDGER, entry(BOXES[1]))
+        await reader.knows(*BOXES[:2])
+        reader.kafka.add(OTHER, entry(BOXES[2], by="singapore"))
+        await reader.knows(*BOXES)
+        assert reader.ledger.orders_read == 1
+        reader.kafka.damaged.clear()
+        async with asyncio.timeout(10):
+            while reader.ledger.orders_read < 2:
+                await reader.changes.wait()
+                reader.changes.take()
+    assert [order.link for order in reader.ledger.overrides.pauses()] == ["a->tokyo", "b->tokyo"]
+    assert len([each for each in caplog.records if each.levelname == "WARNING"]) == 1
+
+
+async def test_a_new_ledger_with_a_damaged_batch_holds_up_no_other(reader: Reader) -> None:
+    new = TopicPartition("custody.sydney")
+    async with reader.running():
+        reader.kafka.make(new, entry(BOXES[1], by="sydney"))
+        reader.kafka.damaged.add(new)
+        reader.ledger.follow_topics([new.topic])
+        reader.kafka.add(OTHER, entry(BOXES[2], by="singapore"))
+        await reader.knows(BOXES[0], BOXES[2])
+        assert BOXES[1] not in set(reader.ledger.custody.logs())
+        reader.kafka.damaged.clear()
         await reader.knows(*BOXES)
 
 
