@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection, Container
+from typing import Final
 
 from fairlead.errors import FairleadError
 from fairlead.kafka.admin import create_logs, raise_unavailable
@@ -31,6 +32,8 @@ from replication.target.topics import TargetTopics
 from topologies.model import Link, Topology
 
 log = logging.getLogger(__name__)
+
+SERVED: Final = (1.0, 10.0)  # seconds to wait for new topics: at first, and then as long as more of them are served
 
 
 class LedgerBootstrap:
@@ -78,25 +81,40 @@ class LedgerBootstrap:
                 del given[entry.log]
             elif tp not in carried and not (tp in self.under_way and appender.is_busy(tp)):  # else it was stopped
                 wanted[tp] = entry, prepared
-        made = {tp.topic: dict[str, str]() for tp in wanted if tp.topic not in here}
-        if made:
-            refused: dict[str, FairleadError] = {}
-            created = await asyncio.to_thread(create_logs, cluster.endpoint, made, failures=refused)
-            raise_unavailable(refused)
-            late = await cluster.unserved(made.keys() - refused.keys())
-            refused |= {tp.topic: error for tp, error in late.items()}
-            for topic, error in refused.items():
-                replica = appender.replica(TopicPartition(topic), self._catalog.priority(topic))
-                appender.stop_log(replica, LogState.UNAVAILABLE, error.what, error.hint)
-            here.create(dict.fromkeys(made.keys() - refused.keys(), 1), created - refused.keys())
-        replicas = [appender.replica(tp, self._catalog.priority(tp.topic)) for tp in wanted]
+        missing = {tp.topic: dict[str, str]() for tp in wanted if tp.topic not in here}
+        await self._begin_present(appender, [tp for tp in wanted if tp.topic not in missing])
+        if not missing:
+            return
+        refused: dict[str, FairleadError] = {}
+        created = await asyncio.to_thread(create_logs, cluster.endpoint, missing, failures=refused)
+        raise_unavailable(refused)
+        left, seconds = missing.keys() - refused.keys(), SERVED[0]
+        while left:
+            late = {tp.topic: error for tp, error in (await cluster.unserved(left, seconds)).items()}
+            served = left - late.keys()
+            here.create(dict.fromkeys(served, 1), created & served)
+            await self._begin_present(appender, [TopicPartition(topic) for topic in served])
+            if not served and seconds == SERVED[1]:
+                refused |= late
+                break
+            left, seconds = left & late.keys(), SERVED[1]
+        for topic, error in refused.items():
+            self._stop(appender, TopicPartition(topic), error)
+
+    async def _begin_present(self, appender: TargetAppender, logs: Collection[TopicPartition]) -> None:
+        """Begin logs whose topics the target serves."""
+        replicas = [appender.replica(tp, self._catalog.priority(tp.topic)) for tp in logs]
         await appender.load_ends([each for each in replicas if each.trouble is None])
         for replica in replicas:
             if replica.trouble is None:
                 try:
                     await self._begin_log(appender, replica.tp)
                 except (BrokerError, CorruptBatch) as error:
-                    appender.stop_log(replica, LogState.UNAVAILABLE, error.what, error.hint)
+                    self._stop(appender, replica.tp, error)
+
+    def _stop(self, appender: TargetAppender, tp: TopicPartition, error: FairleadError) -> None:
+        replica = appender.replica(tp, self._catalog.priority(tp.topic))
+        appender.stop_log(replica, LogState.UNAVAILABLE, error.what, error.hint)
 
     async def _begin_log(self, appender: TargetAppender, tp: TopicPartition) -> None:
         replica, entry = appender.replicas[tp], self._ledger.given.get(tp.topic)

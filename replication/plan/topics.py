@@ -20,6 +20,7 @@ from fairlead.errors import FairleadError
 from fairlead.kafka.admin import LOG_DEFAULTS, alter_topics, create_logs, grow_topics, raise_unavailable
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.protocol.types import TopicPartition, partitions_of
+from replication.custody.bootstrap import SERVED
 from replication.link.source_link import SourceLink
 from topologies.model import Link
 
@@ -104,7 +105,6 @@ async def copy_settings(source: Cluster, target: Cluster, topics: list[str]) -> 
 
 
 AT_ONCE: Final = 250
-SERVED: Final = (1.0, 10.0)  # seconds to wait for new topics: at first, and then as long as more of them are served
 
 
 @dataclass(frozen=True, slots=True)

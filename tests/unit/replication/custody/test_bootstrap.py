@@ -213,7 +213,7 @@ async def test_a_log_whose_topic_the_target_refuses_stops_alone(monkeypatch: pyt
         failures |= refused
         return {ENTRY.log} - refused.keys()
 
-    async def unserved(_topics: Collection[str]) -> dict[TopicPartition, BrokerError]:
+    async def unserved(_topics: Collection[str], *_: float) -> dict[TopicPartition, BrokerError]:
         return {}
 
     monkeypatch.setattr("replication.custody.bootstrap.create_logs", create)
@@ -237,9 +237,9 @@ async def test_a_log_whose_topic_the_target_refuses_stops_alone(monkeypatch: pyt
 
 async def test_a_log_without_a_leader_stops_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """A log whose new topic no broker serves is unavailable, and holds up no other."""
-    other = "boxes.BIGU1000025"
+    other = "boxes.BIGU1000026"
 
-    async def unserved(_topics: Collection[str]) -> dict[TopicPartition, BrokerError]:
+    async def unserved(_topics: Collection[str], *_: float) -> dict[TopicPartition, BrokerError]:
         return {TopicPartition(other): broker_error(LEADER_NOT_AVAILABLE)}
 
     monkeypatch.setattr("replication.custody.bootstrap.create_logs", lambda _endpoint, topics, **_: {*topics})
@@ -255,6 +255,31 @@ async def test_a_log_without_a_leader_stops_alone(monkeypatch: pytest.MonkeyPatc
     assert trouble is not None and trouble.state is LogState.UNAVAILABLE
     assert here == {ENTRY.log: 1}
     assert broker.log(ENTRY.log).batches == [STORED]
+
+
+async def test_a_log_whose_leader_is_waited_for_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What can be begun is begun while others have no leader yet; these are begun when they have one."""
+    new = [f"boxes.BIGU{number}" for number in (1000026, 1000031, 1000047)]
+    begun: list[list[str]] = []
+    answers = [{new[1], new[2]}, {new[2]}, {new[2]}]
+
+    async def unserved(_topics: Collection[str], *_: float) -> dict[TopicPartition, BrokerError]:
+        for _ in range(300):
+            await asyncio.sleep(0)
+        begun.append([topic for topic in new if broker.log(topic).end])
+        return {TopicPartition(topic): broker_error(LEADER_NOT_AVAILABLE) for topic in answers.pop(0)}
+
+    monkeypatch.setattr("replication.custody.bootstrap.create_logs", lambda _endpoint, topics, **_: {*topics})
+    cluster = cast(Cluster, SimpleNamespace(endpoint=None, unserved=unserved))
+    ledger, broker, here = Ledger(), Broker(random.Random(1)), topics_here(ENTRY.log)  # noqa: S311
+    ledger.given = {topic: replace(ENTRY, log=topic) for topic in [*new, ENTRY.log]}
+    async with running(broker) as appender:
+        bootstrap = LedgerBootstrap(SHIP, "duck-star", cast(Any, ledger), Catalog(SHIP), PlanChanges())
+        await bootstrap.begin_logs(cluster, appender, (), here, WorkShare(group=False), None)
+        stopped = {tp.topic for tp, trouble in appender.troubles() if trouble.state is LogState.UNAVAILABLE}
+    assert begun == [[], new[:1], new[:2]]
+    assert stopped == {new[2]}
+    assert here.keys() == {ENTRY.log, *new[:2]}
 
 
 async def test_a_log_that_cannot_be_looked_at_now_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -290,7 +315,7 @@ async def test_a_topic_that_is_created_and_deleted_again_is_missed(
 ) -> None:
     """A topic that was created for a log is gone if no listing shows it; one that existed need not be shown again."""
 
-    async def unserved(_topics: Collection[str]) -> dict[TopicPartition, BrokerError]:
+    async def unserved(_topics: Collection[str], *_: float) -> dict[TopicPartition, BrokerError]:
         return {}
 
     monkeypatch.setattr("replication.custody.bootstrap.create_logs", lambda *_, **__: {ENTRY.log} if is_new else set())
