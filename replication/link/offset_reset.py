@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.protocol.batch import parse_header, verify_crc
-from fairlead.kafka.protocol.errors import BrokerError
+from fairlead.kafka.protocol.errors import BrokerError, CorruptBatch, WireError
 from fairlead.kafka.protocol.types import TopicPartition
 from replication.batch.batch_diff import conflict
 from replication.catalog import EVERY_SOURCE
@@ -72,10 +72,14 @@ class OffsetReset:
             replica = state.replica
             if not self._fetcher.is_followed(state):
                 continue
-            stored = await self._appender.batch_at(state.tp, found.end - 1)
-            if stored is not None and positions(stored):
-                await self._appender.has_only_fillers(replica)
-                stored = None
+            try:
+                stored = await self._appender.batch_at(state.tp, found.end - 1)
+                if stored is not None and positions(stored):
+                    await self._appender.has_only_fillers(replica)
+                    stored = None
+            except (BrokerError, CorruptBatch) as error:
+                self._stop_unreadable(state, error)
+                continue
             if not self._fetcher.is_followed(state):
                 continue
             if stored is None:
@@ -87,6 +91,12 @@ class OffsetReset:
             else:
                 self._go_on(state, found.end)
                 state.tail_matches = True
+
+    def _stop_unreadable(self, state: PartitionFetchState, error: WireError) -> None:
+        """Stop a log that the target cannot read now; it is tried again."""
+        if self._fetcher.is_followed(state):
+            cause = f"its last batch cannot be read: {error.what}"
+            self._appender.stop_log(state.replica, LogState.UNAVAILABLE, cause, error.hint)
 
     def _go_on(self, state: PartitionFetchState, offset: int) -> None:
         """Continue at ``offset``, up to which the source has what is here as far as can be known."""
@@ -164,7 +174,11 @@ class OffsetReset:
 
     async def _begins_later(self, state: PartitionFetchState, start: int, *, is_first: bool) -> None:
         replica = state.replica
-        is_positioned = await self._appender.has_only_fillers(replica)
+        try:
+            is_positioned = await self._appender.has_only_fillers(replica)
+        except (BrokerError, CorruptBatch) as error:
+            self._stop_unreadable(state, error)
+            return
         if not self._fetcher.is_followed(state):
             return
         if replica.end >= start:  # the source has nothing left to compare with

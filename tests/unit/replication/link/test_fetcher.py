@@ -11,7 +11,14 @@ import pytest
 from fairlead.custody.view import Seizure
 from fairlead.kafka.convention import marker_record, term_batch
 from fairlead.kafka.protocol.batch import LOG_APPEND_TIME, parse_header
-from fairlead.kafka.protocol.errors import OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_ID
+from fairlead.kafka.protocol.errors import (
+    LEADER_NOT_AVAILABLE,
+    OFFSET_OUT_OF_RANGE,
+    UNKNOWN_TOPIC_ID,
+    CorruptBatch,
+    WireError,
+    broker_error,
+)
 from fairlead.kafka.protocol.record import NewRecord
 from fairlead.kafka.protocol.types import FetchedPartition, TopicPartition
 from replication.batch.prepared import Gap, PreparedBatch
@@ -424,6 +431,28 @@ async def test_a_log_that_is_given_up_while_a_difference_is_looked_at_is_left_al
     fetcher.follow(MirrorPartition(OTHER, Priority.CONTROL))
     await run_to_the_end(fetcher, source)
     assert (source.followed, troubles, sink.stopped) == ({OTHER: 0}, [], [])
+
+
+@pytest.mark.parametrize("error", [broker_error(LEADER_NOT_AVAILABLE), CorruptBatch("damaged")], ids=["leader", "disk"])
+@pytest.mark.parametrize("starts", [0, 5], ids=["tails differ", "begins later"])
+async def test_a_target_that_cannot_read_a_log_now_stops_that_log_only(error: WireError, starts: int) -> None:
+    """The link and its other logs go on; a log that is unavailable is tried again."""
+    answer = FetchedPartition(0, 2, 2, 0, (), memoryview(bytearray(stored(1, b"a"))))
+    if starts:
+        answer = FetchedPartition(OFFSET_OUT_OF_RANGE, -1, -1, -1, (), NOTHING)
+    source = Source(answer, end=6, begins=starts)
+
+    def fail() -> None:
+        raise error
+
+    sink, troubles = Sink(), list[LogState]()
+    sink.meanwhile = fail
+    fetcher = fetcher_of(source, sink, troubles)
+    replica = MirrorPartition(LOG, Priority.CONTROL)
+    replica.set_end(2, LastBatch(parse_header(stored(1, b"b")).producer_id, 1, 0, 1, 0), 0)
+    fetcher.follow(replica)
+    await run_to_the_end(fetcher, source)
+    assert (troubles, sink.stopped) == ([], [(LogState.UNAVAILABLE, f"its last batch cannot be read: {error.what}")])
 
 
 @pytest.mark.parametrize(
