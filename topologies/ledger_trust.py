@@ -8,7 +8,8 @@ readers reach the same decision. Pure.
 from __future__ import annotations
 
 import contextlib
-from collections import Counter, defaultdict, deque
+import heapq
+from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Final, NamedTuple
@@ -224,6 +225,38 @@ def _box_logs(streams: Mapping[str, str]) -> Callable[[str], bool]:
     return is_box_log
 
 
+class _Waiting:
+    """The entries of one log that wait. A ship's grant waits for the term before its own, or a later one. A ship's
+    seizure waits for one term only, in which the ship must have got the log. So news of a term concerns few of them."""
+
+    def __init__(self) -> None:
+        self._number = 0
+        self._grants: list[tuple[int, int, Told, Doubt]] = []  # a heap by the term that each waits for
+        self._seizures: dict[int, list[tuple[int, Told, Doubt]]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._grants or self._seizures)
+
+    def add(self, told: Told, doubt: Doubt) -> None:
+        self._number += 1
+        if isinstance(told.entry, CustodyEntry) and told.entry.event == "SEIZURE":
+            self._seizures.setdefault(told.entry.term - SEIZING_TERMS, []).append((self._number, told, doubt))
+        else:
+            heapq.heappush(self._grants, (_term(told) - 1, self._number, told, doubt))
+
+    def take(self, term: int) -> list[tuple[int, int, int, Told]]:
+        """Remove the entries that news of this term may clear; return each behind what puts it in order."""
+        found = [(number, told) for number, told, _ in self._seizures.pop(term, ())]
+        while self._grants and self._grants[0][0] <= term:
+            _, number, told, _ = heapq.heappop(self._grants)
+            found.append((number, told))
+        return [(_term(told), told.offset, number, told) for number, told in found]
+
+    def entries(self) -> Iterator[tuple[Told, Doubt]]:
+        yield from ((told, doubt) for *_, told, doubt in self._grants)
+        yield from ((told, doubt) for _, told, doubt in chain.from_iterable(self._seizures.values()))
+
+
 class Believer:
     """Judge entries for one reader as they arrive, in any order; keep those that wait for others.
 
@@ -238,7 +271,7 @@ class Believer:
         self._view = view
         self._on_refused = on_refused
         self._aboard: Aboard = {}
-        self._waiting: dict[str, deque[tuple[Told, Doubt]]] = {}  # by log; only news of the log changes a doubt
+        self._waiting: dict[str, _Waiting] = {}  # by log; only news of the log changes a doubt
         self._counts: Counter[str] = Counter()
 
     def hear(self, told: Told) -> Iterator[Told]:
@@ -247,7 +280,7 @@ class Believer:
         if doubt is None:
             self._rules.note(told.entry, self._aboard)
             yield told
-            yield from self._released(told.entry.log)
+            yield from self._released(told.entry.log, _term(told))
         elif doubt.waits and self._counts[told.ledger] < MOST_WAITING:
             self._wait(told, doubt)
         else:
@@ -269,7 +302,7 @@ class Believer:
 
         An entry may wait for late ones; one that keeps waiting is forged.
         """
-        return chain.from_iterable(self._waiting.values())
+        return chain.from_iterable(each.entries() for each in self._waiting.values())
 
     def __len__(self) -> int:
         """Return the number of waiting entries."""
@@ -280,17 +313,23 @@ class Believer:
 
     def _wait(self, told: Told, doubt: Doubt) -> None:
         self._counts[told.ledger] += 1
-        self._waiting.setdefault(told.entry.log, deque()).append((told, doubt))
+        self._waiting.setdefault(told.entry.log, _Waiting()).add(told, doubt)
 
-    def _released(self, log: str) -> Iterator[Told]:
-        moved = True
-        while moved and (waiting := self._waiting.pop(log, None)):
-            moved = False
-            self._counts.subtract(told.ledger for told, _ in waiting)
-            for told in sorted((told for told, _ in waiting), key=lambda each: (_term(each), each.offset)):
-                for each in self._again(told):
-                    moved = True
-                    yield each
+    def _released(self, log: str, term: int) -> Iterator[Told]:
+        """Judge the entries that have waited for this term of a log, and those that have waited for these."""
+        if (waiting := self._waiting.get(log)) is None:
+            return
+        due = waiting.take(term)
+        heapq.heapify(due)
+        while due:
+            *_, told = heapq.heappop(due)
+            self._counts[told.ledger] -= 1
+            for each in self._again(told):
+                yield each
+                for next_due in waiting.take(_term(each)):
+                    heapq.heappush(due, next_due)
+        if not waiting:
+            del self._waiting[log]
 
     def _again(self, told: Told) -> Iterator[Told]:
         doubt = self._doubt(told)

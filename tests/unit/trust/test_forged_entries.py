@@ -19,7 +19,7 @@ from edge.holdings import Holdings
 from edge.metrics import Metrics
 from fairlead.custody.history import chains
 from fairlead.custody.ledger import Ledgers, Told
-from fairlead.custody.view import CustodyView
+from fairlead.custody.view import SEIZING_TERMS, CustodyView
 from fairlead.kafka.convention import marker_record, term_batch
 from fairlead.kafka.protocol.record import NewRecord, Record, encode_batch
 from fairlead.kafka.protocol.types import TP
@@ -292,6 +292,59 @@ def test_the_strays_of_a_ship_are_for_boxes_that_were_given_to_it() -> None:
     assert view.holder(log(1)) == "tokyo"
     assert believer.trusts_strays("strays.star", log(1))
     assert not believer.trusts_strays("strays.star", log(2))
+
+
+def test_news_of_a_log_has_only_those_entries_judged_anew_that_it_may_clear(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A forger can have very many wait in the log of one box, which moves on meanwhile."""
+    judged = 0
+    judge = Rules.doubt
+
+    def doubt(self: Rules, ledger: str, entry: LedgerEntry, view: CustodyView, aboard: Any) -> Any:
+        nonlocal judged
+        judged += 1
+        return judge(self, ledger, entry, view, aboard)
+
+    monkeypatch.setattr(Rules, "doubt", doubt)
+    view, box = CustodyView(), log(1)
+    believer = Believer(Rules.of(topology()), view, on_refused=lambda refused: None)
+    forged = [
+        *(grant("star", box, 1000 + n, "tokyo") for n in range(500)),
+        *(grant("star", box, 20 + n, "star", event="SEIZURE") for n in range(500)),
+    ]
+    for n, entry in enumerate(forged):
+        assert not list(believer.hear(Told("custody.star", n, entry)))
+    honest = [grant("tokyo", box, 1, "tokyo", from_site=None, event="GTIN")]
+    for term in range(2, 101):
+        one, other = ("tokyo", "sydney") if term % 2 == 0 else ("sydney", "tokyo")
+        honest.append(grant(one, box, term, other))
+    for entry in honest:
+        for told in believer.hear(Told(f"custody.{entry.granted_by}", entry.term, entry)):
+            assert isinstance(told.entry, CustodyEntry)
+            view.apply(told.entry)
+    assert view.term(box) == 100
+    refused = 100 - 3  # seizures whose ground, 16 terms before, is known by now
+    assert len(believer) == 1000 - refused
+    assert judged == len(forged) + len(honest) + refused
+
+
+def test_entries_that_waited_are_believed_in_the_order_of_their_terms() -> None:
+    """Whatever is heard last, the whole chain follows: grants by ships, and a seizure of a ship's term."""
+    view, box = CustodyView(), log(1)
+    chain = [
+        grant("tokyo", box, 1, "tokyo", from_site=None, event="GTIN"),
+        grant("tokyo", box, 2, "star"),
+        grant("star", box, 2 + SEIZING_TERMS, "star", event="SEIZURE"),
+        *(grant("star", box, 2 + SEIZING_TERMS + n, "star") for n in range(1, 4)),
+    ]
+    believer = Believer(Rules.of(topology()), view, on_refused=lambda refused: None)
+    terms = []
+    for entry in reversed(chain):
+        for told in believer.hear(Told(f"custody.{entry.granted_by}", 100 - entry.term, entry)):
+            assert isinstance(told.entry, CustodyEntry)
+            view.apply(told.entry)
+            terms.append(told.entry.term)
+    assert terms == [*(entry.term for entry in chain[1:]), 1]
+    assert len(believer) == 0
 
 
 def test_entries_that_wait_are_not_judged_anew_at_every_check(monkeypatch: pytest.MonkeyPatch) -> None:
