@@ -18,6 +18,7 @@ from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.errors import is_retriable
 from fairlead.kafka.protocol.types import TopicPartition
 from fairlead.names import parse_log
+from replication.catalog import Catalog
 from topologies.model import Topology
 
 T = TypeVar("T")
@@ -74,6 +75,29 @@ def overlap(a: Mapping[TopicPartition, LogExtent], b: Mapping[TopicPartition, Lo
     return AuditPlan(
         tuple(common), tuple(apart), tuple(sorted(a.keys() - b.keys())), tuple(sorted(b.keys() - a.keys())), behind
     )
+
+
+def carried(
+    topology: Topology, source: str, target: str, logs: Collection[TopicPartition]
+) -> tuple[TopicPartition, ...]:
+    """Return those logs of a source that its links to a target carry, in any case: not the logs of containers that
+    depend on custody, nor those that the target itself writes. Pure."""
+    catalog = Catalog(topology)
+    links = [link for link in topology.links_to(target) if link.from_ == source]
+
+    def is_carried(tp: TopicPartition) -> bool:
+        facts = catalog.facts(tp.topic)
+        return (
+            facts is not None
+            and facts.fixed_holder != target
+            and any(
+                catalog.may_carry(link, tp.topic)
+                and not (facts.moves and (catalog.is_from_ship(link) or link.streams[facts.stream] == "aboard"))
+                for link in links
+            )
+        )
+
+    return tuple(tp for tp in logs if is_carried(tp))
 
 
 class Inquiry:

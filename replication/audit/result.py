@@ -77,6 +77,8 @@ class Audit:
         compacted: Number of logs in which only one site's compaction has removed some records.
         behind: Number of logs of which one site has fewer records; this is not a difference.
         apart: Logs without a common offset; they are not compared.
+        only_a, only_b: Logs that only this site has.
+        missing_a, missing_b: Those that this site lacks although links from the other one carry them.
     """
 
     a: str
@@ -92,6 +94,8 @@ class Audit:
     apart: list[str] = field(default_factory=list)
     only_a: list[str] = field(default_factory=list)
     only_b: list[str] = field(default_factory=list)
+    missing_a: list[str] = field(default_factory=list)
+    missing_b: list[str] = field(default_factory=list)
     differences: list[AuditDifference] = field(default_factory=list)
 
     @property
@@ -115,5 +119,7 @@ class Audit:
             "rebuilt": self.rebuilt,
             "only_a": self.only_a,
             "only_b": self.only_b,
+            "missing_a": self.missing_a,
+            "missing_b": self.missing_b,
             "differences": [each.as_json() for each in self.differences],
         }

@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.endpoint import KafkaEndpoint
 from replication.audit.marks import Marks
-from replication.audit.ranges import Common
+from replication.audit.ranges import Common, carried
 from replication.audit.records import CHUNK, AuditSites, AuditVerdict, Comparison
 from replication.audit.result import Audit, AuditDifference, OnProgress
 from replication.audit.stored import BatchComparison, QuickComparison
@@ -125,6 +125,8 @@ class _Running:
         result.behind = plan.behind
         result.apart = [str(tp) for tp in plan.apart]
         result.only_a, result.only_b = ([str(tp) for tp in only] for only in (plan.only_a, plan.only_b))
+        result.missing_a = [str(tp) for tp in carried(topology, result.b, result.a, plan.only_b)]
+        result.missing_b = [str(tp) for tp in carried(topology, result.a, result.b, plan.only_a)]
         logs = [self.marks.resumed(log) for log in plan.common]
         result.resumed = sum(one != other for one, other in zip(logs, plan.common, strict=True))
         self._of = len(logs)

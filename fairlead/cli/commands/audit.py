@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from rich.markup import escape
@@ -18,6 +18,8 @@ from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology
 from topologies.model import check_sites
 from topologies.users import ADMIN
 from topologies.values import parse_rate
+
+_NAMED: Final = 5  # logs
 
 
 def audit(
@@ -40,8 +42,8 @@ def audit(
 ) -> None:
     """Compare two sites' copies of every shared topic, offset by offset.
 
-    Shows each topic's first differing offset with both records, and then ends with 1. After Ctrl-C, continue with
-    --resume.
+    Shows each topic's first differing offset with both records, and then ends with 1. Names topics that only one site
+    has although links carry them. After Ctrl-C, continue with --resume.
 
     Example: fairlead audit tokyo singapore --stream containers
     """
@@ -110,8 +112,20 @@ def _render(result: Audit) -> None:
     batches = f" in {result.batches} batches" if result.batches else ""
     rebuilt = f", {result.rebuilt} ranges of them compared by records" if result.rebuilt else ""
     console.print(f"{result.records} records{batches}{rebuilt}")
+    _render_missing(result.a, result.b, result.missing_a)
+    _render_missing(result.b, result.a, result.missing_b)
     for each in result.differences:
         _render_difference(result, each)
+
+
+def _render_missing(site: str, other: str, logs: list[str]) -> None:
+    if logs:
+        more = f" and {len(logs) - _NAMED} more (--json)" if len(logs) > _NAMED else ""
+        names = ", ".join(map(escape, logs[:_NAMED]))
+        what = "log" if len(logs) == 1 else "logs"
+        console.print(
+            f"[yellow]{site} lacks {len(logs)} {what} that links from {other} carry:[/] {names}{more}", soft_wrap=True
+        )
 
 
 def _render_difference(result: Audit, each: AuditDifference) -> None:

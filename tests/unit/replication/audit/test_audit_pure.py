@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from fairlead.errors import ConfigurationError
 from fairlead.kafka.protocol.types import TopicPartition
 from replication.audit.marks import Marks, mark_file
-from replication.audit.ranges import Common, LogExtent, overlap
+from replication.audit.ranges import Common, LogExtent, carried, overlap
 from replication.audit.records import Chunks
 from replication.audit.result import SeenRecord, shown
 from replication.audit.sidebyside import RecordPair, pairs
 from replication.link.byte_budget import ReadPace
+from topologies.loader.load import load
 
 BYTES = st.none() | st.binary(max_size=3)
 RECORDS = st.builds(
@@ -139,6 +140,21 @@ EXTENTS = st.dictionaries(
     st.builds(TopicPartition, st.sampled_from(["s.a", "s.b"]), st.integers(0, 3)),
     st.tuples(st.integers(0, 5), st.integers(0, 5)).map(lambda each: LogExtent(min(each), max(each))),
 )
+
+
+def test_the_logs_that_links_carry_to_a_site() -> None:
+    """What a site writes itself, what only comes with custody, and what no link takes there is not missing."""
+    topology, box = load("big-blue", env={}), "containers.BIGU1000010"
+    own = ["custody.duck-star", "custody.singapore", "custody.tokyo"]
+    logs = [TopicPartition(topic) for topic in (box, *own, "other.x")]
+
+    def names(source: str, target: str) -> list[str]:
+        return [tp.topic for tp in carried(topology, source, target, logs)]
+
+    assert names("tokyo", "singapore") == [box, "custody.duck-star", "custody.tokyo"]
+    assert names("tokyo", "duck-star") == ["custody.singapore", "custody.tokyo"]  # of containers those aboard
+    assert names("duck-star", "tokyo") == ["custody.duck-star"]  # and of its boxes those that it was given
+    assert names("tokyo", "ducks-hq") == []
 
 
 @given(a=EXTENTS, b=EXTENTS)
