@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Iterator
+from typing import Annotated, Any, Final
 
 import typer
 from rich.markup import escape
@@ -10,12 +11,14 @@ from rich.table import Table
 
 from fairlead.cli.commands.context import JsonOption, complete_topology, shared_data
 from fairlead.cli.console import console, emit, output
+from fairlead.names import LogName
 from shore.report.wording import count
 from topologies.context import DEFAULT_TOPOLOGY
 from topologies.drawing.text import as_data, draw, mermaid
 from topologies.loader.load import load, shipped
-from topologies.model import Topology
+from topologies.model import ENDS, InsertPoint, SiteKind, Topology
 from topologies.retention import KeeperGraph
+from topologies.values import FOREVER
 
 app = typer.Typer(help="Check, draw and list topologies.", no_args_is_help=True)
 
@@ -34,8 +37,9 @@ TopologyArgument = Annotated[
 def check(topology: TopologyArgument = DEFAULT_TOPOLOGY, json: JsonOption = False) -> None:
     """Check a topology with its local file and environment; list every mistake (exit code 3).
 
-    Warns of sites that keep old records for another site which cannot confirm that it has them, and of data on this
-    machine that seem to be those of another topology with the same name.
+    Warns of sites that keep old records for another site which cannot confirm that it has them, of ledgers that a
+    retention cuts, of streams that no link carries, and of data on this machine that seem to be those of another
+    topology with the same name.
 
     Example: fairlead topology check my-fleet.yaml
     """
@@ -59,7 +63,12 @@ def check(topology: TopologyArgument = DEFAULT_TOPOLOGY, json: JsonOption = Fals
 
 
 def warnings(topology: Topology) -> list[str]:
-    """Return what is allowed and probably not meant: records that are never deleted, because of a missing way back."""
+    """Return what is allowed and probably not meant: records that are never deleted, because of a missing way back;
+    ledgers that are cut; streams that links could carry, and none does."""
+    return [*_never_deleted(topology), *_cut_ledgers(topology), *_staying(topology)]
+
+
+def _never_deleted(topology: Topology) -> list[str]:
     streams: dict[tuple[str, str], list[str]] = {}
     for each in KeeperGraph(topology).unheard():
         streams.setdefault((each.site, each.keeper), []).append(each.stream)
@@ -68,6 +77,46 @@ def warnings(topology: Topology) -> list[str]:
         f"does not reach {site}; add ends: [{keeper}] to the links from {keeper} to {site}"
         for (site, keeper), names in streams.items()
     ]
+
+
+def _cut_ledgers(topology: Topology) -> list[str]:
+    """A site that starts again reads the ledgers from their beginning."""
+    return [
+        f"{name} deletes old records of custody, and with them who holds a container that has not moved since; add "
+        "custody: forever to its retention"
+        for name, site in topology.sites.items()
+        if topology.moving_streams and site.kind is not SiteKind.CUSTOMER and site.retention_of("custody") != FOREVER
+    ]
+
+
+_OF_SHIPS: Final = ("custody", "alerts", "events", "ships", "strays")
+_MAY_STAY: Final = (ENDS, "deadletters", "bookings")
+
+
+def _staying(topology: Topology) -> Iterator[str]:
+    links = topology.directed_links()
+    if not links:
+        return
+    carried = {stream for link in links for stream in link.streams}
+    for name, stream in topology.streams.items():
+        # Feeds may be read where shore writes them.
+        if name not in carried and name not in _MAY_STAY and stream.insert_point is not InsertPoint.SHORE:
+            yield f"no link carries stream {name}, so its records stay where they are written"
+    for site, spec in topology.sites.items():
+        if spec.kind is SiteKind.SHIP:
+            own = {
+                name: f"{spec.imo}.location" if name == "ships" else site for name in carried.intersection(_OF_SHIPS)
+            }
+            leaving = {
+                stream
+                for link in links
+                if link.from_ == site
+                for stream in link.streams
+                if stream not in own or link.takes(LogName(stream, own[stream]))
+            }
+            kept = [each for each in (*_OF_SHIPS, *topology.moving_streams) if each in carried - leaving]
+            if kept:
+                yield f"no link carries {', '.join(kept)} of {site} away from the ship"
 
 
 @app.command()

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from fairlead.cli.commands.topology import app
+from fairlead.cli.commands.topology import app, warnings
 from fairlead.errors import UnknownNameError
-from topologies.loader.load import shipped
+from topologies.loader.load import load, read, shipped
 from topologies.loader.mistakes import TopologyErrors
+from topologies.model import Topology
 
 
 @pytest.fixture
@@ -41,6 +43,43 @@ def test_check_warns_of_a_site_that_would_never_delete(runner: CliRunner, tmp_pa
     said = " ".join(result.stdout.split())
     assert "edge never deletes old records of metrics" in said
     assert "add ends: [centre] to the links from centre to edge" in said
+
+
+@pytest.mark.parametrize(
+    "name", [*shipped(), str(Path(__file__).parents[4] / "simulators/topologies/pacific-loop.yaml")]
+)
+def test_check_warns_of_nothing_that_is_shipped(name: str) -> None:
+    assert warnings(load(name, env={})) == []
+
+
+def test_check_warns_of_a_ledger_that_is_cut(runner: CliRunner, tmp_path: Path) -> None:
+    shutil.copy(shipped()["minimal"], tmp_path / "mine.yaml")
+    (tmp_path / "mine.local.yaml").write_text("sites: {tokyo: {retention: {custody: 30d}}}\n")
+    result = runner.invoke(app, ["check", "mine.yaml"])
+    assert result.exit_code == 0
+    said = " ".join(result.stdout.split())
+    assert "tokyo deletes old records of custody" in said and "add custody: forever to its retention" in said
+    assert said.count("warning:") == 1
+
+
+def _mine(links: str) -> Topology:
+    sites = "{edge: {kind: datacentre}, centre: {kind: datacentre}, star: {kind: ship, imo: '9074729'}}"
+    streams = "{metrics: {}, orders: {}, boxes: {insert_point: moves, owners: [BIGU]}}"
+    return read(f"name: mine\nsites: {sites}\nstreams: {streams}\nlinks: [{links}]\n", "mine.yaml", env={})
+
+
+def test_check_warns_of_streams_that_leave_no_site() -> None:
+    """A copy is why there are links. What a topology without links has stays where it is; so may dead letters."""
+    both = "events: all, alerts: all, custody: all, strays: all, ends: all"
+    edge = f"{{from: edge, to: centre, both: true, streams: {{metrics: all, boxes: all, {both}}}}}"
+    ashore = "{from: star, to: centre, streams: {boxes: all, custody: [star], events: [star], ends: [star]}}"
+    found = warnings(_mine(f"{edge}, {ashore}"))
+    assert found == [
+        "no link carries stream orders, so its records stay where they are written",
+        "no link carries stream ships, so its records stay where they are written",
+        "no link carries alerts, strays of star away from the ship",
+    ]
+    assert warnings(_mine("")) == []
 
 
 def test_check_takes_big_blue_when_nothing_is_said(runner: CliRunner) -> None:
