@@ -68,7 +68,6 @@ def _sites(data: Mapping[str, Any], sites: dict[str, Any], streams: dict[str, An
     if isinstance(data.get("sites"), dict) and not sites:
         yield CheckFinding(("sites",), "a topology without sites", "at least one site", at_key=True)
     seen: dict[tuple[str, str, str], str] = {}
-    brokers: dict[tuple[str, ...], str] = {}
     for name, site in sites.items():
         kind = text(site, "kind")
         path: KeyPath = ("sites", name)
@@ -92,7 +91,7 @@ def _sites(data: Mapping[str, Any], sites: dict[str, Any], streams: dict[str, An
                 yield CheckFinding((*path, key), f"{other} has the same {key} {quote(value)}", f"one {kind} each")
         yield from _kafka((*path, "kafka"), part(site, "kafka"))
         yield from _mqtt((*path, "mqtt"), part(site, "mqtt"))
-        yield from _shared(path, name, site, brokers)
+        yield from _shared(path, name, site, seen)
         for stream in part(site, "retention"):
             yield from _known((*path, "retention", stream), stream, "stream", {"default": None, **streams}, at_key=True)
 
@@ -120,7 +119,7 @@ def _kafka(path: KeyPath, address: Mapping[str, Any]) -> Iterator[CheckFinding]:
         yield CheckFinding((*path, "security"), problem, "security: SASL_SSL")
 
 
-def _shared(path: KeyPath, name: str, site: Any, seen: dict[tuple[str, ...], str]) -> Iterator[CheckFinding]:
+def _shared(path: KeyPath, name: str, site: Any, seen: dict[tuple[str, str, str], str]) -> Iterator[CheckFinding]:
     """Yield brokers that an earlier site has, too: each site would take the other's rules away, and append its logs.
 
     Clusters of a cloud may share an address. They are told apart by the names or tokens with which users log in.
@@ -131,8 +130,8 @@ def _shared(path: KeyPath, name: str, site: Any, seen: dict[tuple[str, ...], str
     except ValueError:
         addresses = []  # a mistake of its own
     login = str(sorted({**part(kafka, "logins"), **part(part(kafka, "oauth"), "extensions")}.items(), key=str))
-    shared = [(address, other) for address in addresses if (other := seen.setdefault((address, login), name)) != name]
-    for address, other in shared[:1]:
+    others = [(each, other) for each in addresses if (other := seen.setdefault(("kafka", each, login), name)) != name]
+    for address, other in others[:1]:
         problem = f"{other} has the same broker {quote(address)}"
         yield CheckFinding((*path, "kafka", "bootstrap"), problem, "each site its own cluster")
     if (host := text(mqtt, "host")) is not None:
