@@ -25,12 +25,13 @@ async def stopped(sites: LocalSites, site: str) -> AsyncIterator[None]:
         await asyncio.to_thread(sites.up, [SiteSpec(site, USERS)])
 
 
-def damage(sites: LocalSites, site: str, topic: str, offset: int, *, at: int = -1) -> bytes:
-    """Change the byte at ``at`` (by default the last) of the batch with this base offset; return the changed batch."""
+def damage(sites: LocalSites, site: str, topic: str, offset: int, *, at: int = -1, bits: int = 0xFF) -> bytes:
+    """Change bits of the byte at ``at`` (by default the last) of the batch with this base offset; return the changed
+    batch."""
     segment = _segment(sites, site, topic)
     data = bytearray(segment.read_bytes())
     found = _batch(data, offset)
-    data[found.stop + at if at < 0 else found.start + at] ^= 0xFF
+    data[found.stop + at if at < 0 else found.start + at] ^= bits
     segment.write_bytes(data)
     return bytes(data[found.start : found.stop])
 

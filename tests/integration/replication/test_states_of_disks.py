@@ -45,6 +45,27 @@ async def test_a_damaged_batch_is_skipped_and_its_bytes_are_kept(desk: Desk, sit
         assert await kept(desk, topic) == damaged[:12] + damaged[16:]
 
 
+@pytest.mark.parametrize(("at", "bits"), [(23, 0x80), (25, 1), (52, 0xFF)], ids=["negative", "far end", "term"])
+async def test_a_batch_with_a_damaged_header_is_skipped_and_its_bytes_are_kept(
+    desk: Desk, sites: LocalSites, at: int, bits: int
+) -> None:
+    """No header says how far the batch reaches; the next batch does."""
+    lab, topic = desk.lab, desk.lab.log("alpha.header")
+    await written(lab, "plain", topic)
+    whole = await lab.read("alpha", topic)
+    async with stopped(sites, "alpha"):
+        damaged = damage(sites, "alpha", topic, 5, at=at, bits=bits)
+    async with desk.replicating():
+        await desk.in_state(topic, "quarantined")
+        await lab.reaches("beta", topic, 5)
+        await desk.resolve(topic, "--skip", "--yes")
+        await desk.mirrored(topic, 15)
+        here = await lab.read("beta", topic)
+        assert data(here) == [each for each in data(whole) if not 5 <= each[0] < 10]
+        assert [each.offset for each in here if is_filler(each)] == list(range(5, 10))
+        assert await kept(desk, topic) == damaged[:12] + damaged[16:]
+
+
 async def test_what_is_here_already_stays_when_the_source_damages_it(desk: Desk, sites: LocalSites) -> None:
     """If the source's disk damages a batch after it was copied, the replica keeps its intact records."""
     lab, topic = desk.lab, desk.lab.log("alpha.before")
