@@ -25,9 +25,11 @@ from fairlead.errors import ConfigurationError, UnavailableError
 from topologies.values import LOOPBACK
 
 _TURN: Final = 0.0002
-"""Seconds after which a thread that computes lets another one run; Python's own are 0.005. A page asks some 45 questions
-of the tables and waits for its turn after each: a container's page that took 0.3 s took 1.4 s beside a port's page, and
-takes 0.65 s so (median of 20; the port's takes as long as before)."""
+"""Seconds after which a thread that computes lets another one run; Python's own are 0.005.
+
+A page asks some 45 questions of the tables and waits for its turn after each. Beside a port's page that is made, a
+container's page took 1.4 s instead of 0.3 s, and takes 0.65 s so; the port's page takes as long as before.
+"""
 _GRACE: Final = 1  # seconds for requests under way when the board ends; open event streams are cut
 
 
