@@ -208,7 +208,7 @@ class CustodyEventHandler:
                     held_up = True
                 case Try.NOW:
                     writer = self._writers.box(topic)
-                    event = _Event(message, record, mqtt_topic, redelivered=True, kept=True)
+                    event = _Event(message, record, mqtt_topic, redelivered=False, kept=True)  # refusals are recalled
                     await writer.run_alone(partial(self._carry_out, event, writer))
 
     async def _read(self, waiting: WaitingEvent) -> tuple[EventMessage, NewRecord, str] | None:

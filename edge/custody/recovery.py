@@ -20,7 +20,9 @@ from functools import partial
 
 from edge.custody.protocol import CustodyProtocol
 from edge.custody.term_writer import TermWriter
+from edge.logwriter.records import event_of
 from edge.logwriter.retry import retry_transient
+from edge.messages import RejectReason
 from edge.strays.store import WaitingEvent
 from edge.writer_registry import WriterRegistry
 from fairlead.custody.superseded import stale_copies
@@ -33,12 +35,15 @@ from fairlead.kafka.convention import is_data
 from fairlead.kafka.protocol.errors import Conflict
 from fairlead.kafka.protocol.types import TP, LogPosition
 from fairlead.names import parse_log
-from fairlead.records import UNREADABLE
+from fairlead.records import UNREADABLE, decoder
 from fairlead.records.custody import CustodyEntry, ledger_entries
+from fairlead.records.edge import DeadLetter
+from fairlead.records.reading import milliseconds
 from fairlead.waiting import wait_set
 from topologies.model import Topology
 
 log = logging.getLogger(__name__)
+_letter = decoder(DeadLetter)
 
 _POSITIONS_AT_ONCE = 2_000
 _MEND_AGAIN = 30.0  # seconds after a repair in which the same log is not repaired again
@@ -145,7 +150,8 @@ async def recall_strays(cluster: Cluster, writers: WriterRegistry, protocol: Cus
     """Fill the strays' index from this site's strays log. A call after an error continues where the last one failed.
 
     Events that are neither a log's newest grant nor among the newest events of the site are looked up in the site's
-    whole ledger and events log: an event that was carried out must not move its log a second time.
+    whole ledger and events log: an event that was carried out must not move its log a second time. One that was refused
+    is among the dead letters, and waits no more unless its message came again since.
     """
     strays = writers.strays
 
@@ -161,22 +167,32 @@ async def recall_strays(cluster: Cluster, writers: WriterRegistry, protocol: Cus
     wanted = {event.event_id for _, event in waiting}
     entered: set[tuple[str, str]] = set()
     known: set[str] = set()
-    logs = [TP(writers.ledger.log), TP(writers.events.log)]
+    refused: dict[tuple[str, str], int] = {}  # by number and event id: when the last letter was made, ms since 1970
+    logs = [TP(writers.ledger.log), TP(writers.events.log), TP(writers.letters.log)]
     async for tp, found in sweep(cluster, await extents(cluster, logs)):
         for record in found:
             if not is_data(record) or record.value is None or record.key is None:
                 continue
             if tp.topic == writers.events.log:
                 known |= {record.key.decode(errors="replace")} & wanted
+            elif tp.topic == writers.letters.log:
+                with contextlib.suppress(*UNREADABLE):
+                    letter = _letter.decode(record.value)
+                    event = event_of(letter.payload) if letter.reason == RejectReason.NOT_HOLDER.value else None
+                    if event is not None and event.metadata.event_id in wanted:
+                        number = event.payload.equipment_reference or ""
+                        refused[number, event.metadata.event_id] = milliseconds(letter.received_date_time)
             elif record.key.decode(errors="replace") in strays.events:
                 with contextlib.suppress(*UNREADABLE):
                     entry = ledger_entries.decode(record.value)
                     if isinstance(entry, CustodyEntry):
                         entered.add((entry.log, entry.event_id))
-    for topic, event in waiting:
-        key = topic, event.event_id
-        if protocol.is_settled(*key, event.at, known=event.event_id in known, entered=key in entered):
+    for topic, waits in waiting:
+        key = topic, waits.event_id
+        if protocol.is_settled(*key, waits.at, known=waits.event_id in known, entered=key in entered):
             strays.carried_out(*key)
+        elif waits.received_ms <= refused.get((topic.rpartition(".")[2], waits.event_id), -1):
+            strays.refused(topic, waits)
 
 
 # -- copies that a seizure has cut off

@@ -240,9 +240,15 @@ class Strays:
 
     def carried_out(self, log: str, event_id: str) -> None:
         """Drop an event that has been carried out."""
-        left = [event for event in self.events.get(log, ()) if event.event_id != event_id]
-        if left:
-            self.events[log] = left
+        self._let_wait(log, [event for event in self.events.get(log, ()) if event.event_id != event_id])
+
+    def refused(self, log: str, event: WaitingEvent) -> None:
+        """Drop one event that was refused; another with the same id, which came later, still waits."""
+        self._let_wait(log, [each for each in self.events.get(log, ()) if each.offset != event.offset])
+
+    def _let_wait(self, log: str, events: list[WaitingEvent]) -> None:
+        if events:
+            self.events[log] = events
         else:
             self.events.pop(log, None)
 

@@ -6,22 +6,23 @@ import asyncio
 import contextlib
 import datetime as dt
 from collections.abc import AsyncIterator, Sequence
-from unittest.mock import MagicMock
 
 from edge.alerts.site_alerts import LedgerAlerts
 from edge.custody.handlers import CustodyEventHandler
 from edge.custody.manager import CustodyManager
 from edge.holdings import CustodyState, Holdings
 from edge.ingest.classifier import Classifier
+from edge.ingest.dead_letters import DeadLetters
 from edge.logwriter import records
 from edge.logwriter.tail_reader import TailReader
 from edge.logwriter.writer import LogEntry
 from edge.messages import EventMessage, MessageId, Rejected
 from edge.metrics import Metrics
+from edge.mqtt.acks import PendingAck
 from edge.site_kafka import SiteKafka
 from edge.site_logs import fixed_logs
 from edge.startup import _first_marker
-from edge.writer_registry import AlertWriter, Settlement
+from edge.writer_registry import AlertWriter, Settlement, WriterRegistry
 from fairlead.custody.view import CustodyView
 from fairlead.errors import FairleadError
 from fairlead.kafka.client.appender import Appender
@@ -57,6 +58,18 @@ def granted_by_sydney(term: int, marker: int, to: str | None, event: str, at: dt
     return encode(entry(term, marker, to, event, by="sydney", log=BOX_LOG, marker_batch=b"", **times))
 
 
+class _Letters(DeadLetters):
+    def __init__(self, writers: WriterRegistry, engine: None) -> None:
+        super().__init__(writers, engine)
+        self.rejected: list[Rejected] = []
+
+    def reject(
+        self, rejected: Rejected, topic: str, payload: bytes, redelivered: bool, ack: PendingAck | None, now_ms: int
+    ) -> None:
+        self.rejected.append(rejected)
+        super().reject(rejected, topic, payload, redelivered, ack, now_ms)
+
+
 class Port:
     """Tokyo's custody, writers and event handler, running. Use ``running`` to create it."""
 
@@ -65,7 +78,6 @@ class Port:
         self.cluster = cluster
         self.appender = appender
         self.failures: list[BaseException] = []
-        self.rejected: list[Rejected] = []
         self.uncreatable: dict[str, FairleadError] = {}
         self.metrics = Metrics()
         self.holdings = Holdings(SITE, CustodyView())
@@ -79,7 +91,8 @@ class Port:
         self.custody = CustodyManager(topology(), kafka, self.holdings, believer, alerts, settlement)
         self.writers = self.custody.writers
         self.classifier = Classifier(topology(), SITE)
-        letters = MagicMock(reject=lambda rejected, *_: self.rejected.append(rejected))
+        letters = _Letters(self.writers, None)
+        self.rejected = letters.rejected
         self.event_handler = CustodyEventHandler(
             self.classifier, self.tails, self.writers, self.custody.term_writer, letters
         )
@@ -101,11 +114,11 @@ class Port:
         record = records.published(reading(sequence, number=number), key=number, at_ms=NOW_MS, received_ms=NOW_MS)
         self.writers.box(f"containers.{number}").enqueue(LogEntry(record, MessageId("d1", 1, sequence)))
 
-    def put_event(self, code: str, event_id: str, **more: object) -> None:
+    def put_event(self, code: str, event_id: str, received_ms: int = NOW_MS, **more: object) -> None:
         payload = event(code, event_id=event_id, **more)  # type: ignore[arg-type]
         message = self.classifier.classify("fairlead/v1/events", payload, NOW_MS)
         assert isinstance(message, EventMessage), message
-        record = records.published(payload, key=event_id, at_ms=message.device_ms, received_ms=NOW_MS)
+        record = records.published(payload, key=event_id, at_ms=message.device_ms, received_ms=received_ms)
         self.event_handler.handle_event(message, record, "fairlead/v1/events", redelivered=False, ack=None)
 
     def state(self) -> CustodyState:

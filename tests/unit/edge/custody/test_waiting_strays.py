@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
+import time
 from typing import Any
 
 import pytest
@@ -141,3 +143,39 @@ async def test_an_event_that_was_never_carried_out_waits_after_a_restart(fake: F
     copied(fake, "custody.sydney", granted_by_sydney(1, 0, "sydney", "SEIZURE", NOW + HOUR))
     async with running(fake) as port:
         assert [each.event_id for each in port.writers.strays.events[BOX_LOG]] == ["load"]
+
+
+@pytest.mark.parametrize("came, refused", [(1, 1), (2, 1), (2, 2)], ids=["refused", "came again", "refused again"])
+async def test_an_event_waits_after_a_restart_only_if_it_came_since_it_was_refused(
+    fake: FakeCluster, came: int, refused: int
+) -> None:
+    """A box is not given to the ship by a LOAD that became a dead letter long ago, because a grant by hand followed.
+
+    A message that comes again after its refusal, such as a replay, is a new one: it waits.
+    """
+    terms = itertools.count(1)
+    async with running(fake) as port:
+        metrics, view = port.metrics, port.holdings.view
+
+        async def come(times: int, received_ms: int) -> None:
+            port.put_event("LOAD", "load", received_ms, at=NOW, vesselIMONumber=IMO)
+            await until(lambda: port.failures or metrics.events_kept == times)
+
+        async def granted(event: str, letters: int) -> None:
+            term = next(terms)
+            copied(fake, "custody.sydney", granted_by_sydney(term, term - 1, "sydney", event, NOW + term * HOUR))
+            await until(lambda: port.failures or (view.term(BOX_LOG), metrics.dead_letters) == (term, letters))
+
+        async def refuse(times: int) -> None:
+            await granted("GTIN", times)
+            await granted("HAND", times)
+
+        await come(1, NOW_MS)
+        await refuse(1)
+        if came == 2:
+            await come(2, time.time_ns() // 1_000_000)
+        if refused == 2:
+            await refuse(2)
+    async with running(fake) as port:
+        waiting = [each.event_id for each in port.writers.strays.events.get(BOX_LOG, ())]
+        assert (waiting, port.failures) == (["load"] * (came - refused), [])

@@ -163,7 +163,8 @@ class Bridge(Store):
                     isinstance(entry, CustodyEntry) and (entry.log, entry.event_id) == (stray.log, body.event_id)
                     for entry in self.disk.ledgers[self.site]
                 )
-                if not self.protocol.is_settled(stray.log, body.event_id, body.at, known=known, entered=entered):
+                settled = self.protocol.is_settled(stray.log, body.event_id, body.at, known=known, entered=entered)
+                if not settled and body.event_id not in self.disk.letters:
                     self.waiting.setdefault(stray.log, []).append(body)
             elif offset < (floor := self.book.floor(stray.log, self.strays.log)):
                 self.strays.index.passed(stray.log, floor)
