@@ -18,6 +18,7 @@ _ADDRESS = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})")
 _PERCENT = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)\s*%")
 _TIME_OF_DAY = re.compile(r"([01][0-9]|2[0-3]):[0-5][0-9]")
 _MOST_PERCENT = 100_000
+_LONGEST_SIMULATED = dt.timedelta(days=36500)
 _FASTEST = 10**15
 _FACTOR = {"": 1, "k": 1_000, "M": 1_000_000, "G": 1_000_000_000}
 
@@ -155,8 +156,14 @@ def _check_positive(value: dt.timedelta) -> dt.timedelta:
     return value
 
 
+def _check_simulated(value: dt.timedelta) -> dt.timedelta:
+    if not dt.timedelta(0) < value <= _LONGEST_SIMULATED:
+        raise ValueError("expected a duration above zero and at most 100y, such as 3h")
+    return value
+
+
 def _check_since_start(value: dt.timedelta) -> dt.timedelta:
-    if not dt.timedelta(0) <= value <= dt.timedelta(days=36500):
+    if not dt.timedelta(0) <= value <= _LONGEST_SIMULATED:
         raise ValueError("expected a duration of at most 100y, such as 3h")
     return value
 
@@ -170,6 +177,8 @@ def _check_row_retention(value: dt.timedelta) -> dt.timedelta:
 Start = Annotated[str, BeforeValidator(parse_start)]
 Duration = Annotated[dt.timedelta, BeforeValidator(parse_duration)]
 PositiveDuration = Annotated[Duration, AfterValidator(_check_positive)]
+SimulatedDuration = Annotated[Duration, AfterValidator(_check_simulated)]
+"""How long something takes in a scenario."""
 SinceStart = Annotated[Duration, AfterValidator(_check_since_start)]
 """When something begins in a scenario, after its start."""
 RowRetention = Annotated[Duration, AfterValidator(_check_row_retention)]

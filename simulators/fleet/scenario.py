@@ -17,7 +17,7 @@ from fairlead.records.reading import AlarmSeverity
 from simulators.fleet.commodities import COMMODITIES, commodity
 from simulators.network.weather import LinkTrouble
 from topologies.model import Imo, Model, OwnerCode, SiteName
-from topologies.values import Duration, PositiveDuration, SinceStart
+from topologies.values import Duration, SimulatedDuration, SinceStart
 
 
 class BoxFault(Model):
@@ -27,7 +27,7 @@ class BoxFault(Model):
     lot: str
     containers: int = Field(ge=1)
     before: SiteName
-    by: PositiveDuration
+    by: SimulatedDuration
 
 
 class OverboardFault(BoxFault):
@@ -40,21 +40,21 @@ class PowerLossFault(BoxFault):
     """The plug is pulled, and plugged in again ``lasts`` later."""
 
     kind: Literal["power-loss"]
-    lasts: PositiveDuration = dt.timedelta(hours=8)
+    lasts: SimulatedDuration = dt.timedelta(hours=8)
 
 
 class ReeferFault(BoxFault):
     """The machinery runs but does not cool for ``lasts``; without it, to the end of the box's journey."""
 
     kind: Literal["reefer-failure"]
-    lasts: PositiveDuration | None = None
+    lasts: SimulatedDuration | None = None
 
 
 class DoorOpenFault(BoxFault):
     """A door stands open at sea for ``lasts``."""
 
     kind: Literal["door-open"]
-    lasts: PositiveDuration = dt.timedelta(minutes=40)
+    lasts: SimulatedDuration = dt.timedelta(minutes=40)
 
 
 class SetpointFault(BoxFault):
@@ -62,7 +62,7 @@ class SetpointFault(BoxFault):
 
     kind: Literal["wrong-setpoint"]
     setpoint: float = Field(ge=-65, le=30)
-    lasts: PositiveDuration | None = None
+    lasts: SimulatedDuration | None = None
 
 
 class SilenceFault(BoxFault):
@@ -70,7 +70,7 @@ class SilenceFault(BoxFault):
     order; if not, it takes none during this time."""
 
     kind: Literal["silence"]
-    lasts: PositiveDuration = dt.timedelta(hours=24)
+    lasts: SimulatedDuration = dt.timedelta(hours=24)
     keeps: bool = True
 
 
@@ -84,7 +84,7 @@ class ReportedAlarm(Model):
 
     number: int = Field(default=59, ge=0)
     severity: AlarmSeverity = "ALARM"
-    lasts: PositiveDuration | None = None
+    lasts: SimulatedDuration | None = None
 
 
 class UnitAlarmFault(BoxFault, ReportedAlarm):
@@ -100,14 +100,14 @@ class YardFault(Model):
     port: SiteName
     lot: str
     containers: int = Field(ge=1)
-    after: PositiveDuration
+    after: SimulatedDuration
 
 
 class YardPowerLossFault(YardFault):
     """The plug is pulled, and plugged in again ``lasts`` later."""
 
     kind: Literal["yard-power-loss"]
-    lasts: PositiveDuration = dt.timedelta(hours=6)
+    lasts: SimulatedDuration = dt.timedelta(hours=6)
 
 
 class YardSetpointFault(YardFault):
@@ -115,7 +115,7 @@ class YardSetpointFault(YardFault):
 
     kind: Literal["yard-setpoint"]
     setpoint: float = Field(ge=-65, le=30)
-    lasts: PositiveDuration | None = None
+    lasts: SimulatedDuration | None = None
 
 
 class YardDropFault(YardFault):
@@ -154,7 +154,7 @@ class Closure(Model):
 
     port: SiteName
     starts: SinceStart
-    lasts: PositiveDuration
+    lasts: SimulatedDuration
     why: str = ""
 
 
@@ -170,11 +170,11 @@ class ShipLoss(Model):
 
     ship: SiteName
     before: SiteName
-    by: PositiveDuration
+    by: SimulatedDuration
     seized_at: SiteName
-    seized_after: PositiveDuration
+    seized_after: SimulatedDuration
     recovered: int = Field(default=0, ge=0)
-    landed_after: PositiveDuration = dt.timedelta(days=5)
+    landed_after: SimulatedDuration = dt.timedelta(days=5)
 
     @model_validator(mode="after")
     def _check_times(self) -> ShipLoss:
@@ -188,7 +188,7 @@ class Blackout(Model):
 
     port: SiteName
     starts: SinceStart
-    lasts: PositiveDuration
+    lasts: SimulatedDuration
 
 
 class OtherCall(Model):
@@ -205,7 +205,7 @@ class OtherCall(Model):
     imo: Imo
     owner: OwnerCode
     arrives: SinceStart
-    stay: PositiveDuration = dt.timedelta(hours=18)
+    stay: SimulatedDuration = dt.timedelta(hours=18)
     discharged: int = Field(default=0, ge=0, le=10_000)
     loaded: int = Field(default=0, ge=0, le=10_000)
 
@@ -226,7 +226,7 @@ class StormAt(Model):
     near: SiteName
     peak: SinceStart
     wind: float = Field(gt=0, le=70)
-    hours: float = Field(default=18.0, gt=0)
+    hours: float = Field(default=18.0, gt=0, le=876_000)  # 100 years
     radius: float = Field(default=250.0, gt=0)
 
 
@@ -287,8 +287,8 @@ class ScenarioCall(Model):
     """
 
     port: SiteName
-    stay: PositiveDuration
-    at_sea: PositiveDuration | None = None
+    stay: SimulatedDuration
+    at_sea: SimulatedDuration | None = None
 
 
 class ScenarioShip(Model):
@@ -347,11 +347,11 @@ class Lot(Model):
     customer: SiteName | None = None
     consignee: SiteName | None = None
     setpoint: float | None = Field(default=None, ge=-65, le=30)
-    gate_in: PositiveDuration = dt.timedelta(days=1)
+    gate_in: SimulatedDuration = dt.timedelta(days=1)
     afterwards: Literal["leave", "wait", "aboard"] = "leave"
-    released_after: PositiveDuration | None = None
-    gate_out_after: PositiveDuration = dt.timedelta(days=1)
-    inspected: PositiveDuration | None = None
+    released_after: SimulatedDuration | None = None
+    gate_out_after: SimulatedDuration = dt.timedelta(days=1)
+    inspected: SimulatedDuration | None = None
     cold_treatment: ColdTreatment | None = None
 
     @model_validator(mode="after")

@@ -17,7 +17,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from topologies.model import Link, Model, SiteKind, SiteName, Topology
-from topologies.values import BytesPerSecond, PositiveDuration, SinceStart
+from topologies.values import BytesPerSecond, SimulatedDuration, SinceStart
 
 Carrier = Literal["satellite", "berth", "cable"]
 Milliseconds = Annotated[float, Field(ge=0, le=60_000)]
@@ -59,7 +59,7 @@ class LinkTrouble(Model):
     between: tuple[SiteName, SiteName] | None = None
     site: SiteName | None = None
     starts: SinceStart
-    lasts: PositiveDuration
+    lasts: SimulatedDuration
     carrier: Carrier | None = None
     latency: Milliseconds | None = None
     jitter: Milliseconds | None = None

@@ -94,6 +94,27 @@ def test_every_mistake_is_reported_with_its_line() -> None:
             TRANSHIPMENT + "closures:\n  - { port: tokyo, starts: 9000y, lasts: 2d }\n",
             "closures[0].starts: expected a duration of at most 100y",
         ),
+        (
+            TRANSHIPMENT + "closures:\n  - { port: tokyo, starts: 2d, lasts: 9000y }\n",
+            "closures[0].lasts: expected a duration above zero and at most 100y",
+        ),
+        (
+            TRANSHIPMENT + "links:\n  - { site: duck-star, starts: 2d, lasts: 0s }\n",
+            "links[0].lasts: expected a duration above zero and at most 100y",
+        ),
+        (
+            TRANSHIPMENT.replace("stay: 24h }]", "stay: 9000y }]", 1),
+            "stay: expected a duration above zero and at most 100y",
+        ),
+        (
+            TRANSHIPMENT + "storms:\n  - { near: tokyo, peak: 2d, wind: 20, hours: .inf }\n",
+            "storms[0].hours: Input should be less than or equal to 876000",
+        ),
+        (
+            TRANSHIPMENT + "faults:\n  - { kind: silence, ship: duck-star, lot: ducks, containers: 1, "
+            "before: singapore, by: 2h, lasts: 9000y }\n",
+            "faults[0].lasts: expected a duration above zero and at most 100y",
+        ),
     ],
 )
 def test_bad_input_is_named(text: str, expected: str) -> None:
