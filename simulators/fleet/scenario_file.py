@@ -33,13 +33,6 @@ def shipped() -> list[str]:
     return sorted(entry.name[:-5] for entry in resources.files(_SHIPPED).iterdir() if entry.name.endswith(".yaml"))
 
 
-def topology_source(scenario: Scenario) -> str:
-    """Return the argument with which ``topologies.loader.load.load`` loads a scenario's topology: its name, or the path
-    of a topology that ships with the scenarios."""
-    own = resources.files("simulators.topologies").joinpath(f"{scenario.topology}.yaml")
-    return str(own) if own.is_file() else scenario.topology
-
-
 def load(path_or_name: str | Path) -> Scenario:
     """Load a scenario by its shipped name (``duck-voyage``) or from a file (anything with a suffix or a folder).
 

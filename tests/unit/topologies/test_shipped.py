@@ -31,17 +31,9 @@ def test_feeds_of_big_blue_go_where_they_are_read_and_nowhere_else() -> None:
     assert links == {"los-angeles->tokyo", "tokyo->ducks-hq"}
 
 
-EXAMPLES = [*sorted(shipped()), "simulators/topologies/pacific-loop.yaml"]
-
-
-def _shipping(name: str) -> Topology:
-    file = Path(__file__).parents[3] / name
-    return load(str(file) if file.suffix else name, env={})
-
-
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("name", sorted(shipped()))
 def test_ships_pass_on_only_their_own_logs_and_boxes(name: str) -> None:
-    topology = _shipping(name)
+    topology = load(name, env={})
     for link in topology.directed_links():
         ship = topology.sites[link.from_]
         if ship.kind is SiteKind.SHIP:
@@ -69,10 +61,10 @@ def _own_logs(topology: Topology) -> dict[str, str]:
     return found
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("name", sorted(shipped()))
 def test_every_log_reaches_all_sites_that_take_its_stream(name: str) -> None:
     """A site that takes a stream from a site ashore gets all its logs; from a ship, only the ship's own."""
-    topology = _shipping(name)
+    topology = load(name, env={})
     links = topology.directed_links()
     ashore = [each for each in links if topology.sites[each.from_].kind is not SiteKind.SHIP]
     logs = _own_logs(topology)
@@ -94,9 +86,9 @@ def test_every_log_reaches_all_sites_that_take_its_stream(name: str) -> None:
         assert reached == takers | {holder}, log
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("name", sorted(shipped()))
 def test_container_logs_reach_every_site_that_takes_their_stream(name: str) -> None:
-    topology = _shipping(name)
+    topology = load(name, env={})
     for stream in topology.moving_streams:
         ten = topology.streams[stream].owners[0] + "100001"
         box = LogName(stream, ten + container_check_digit(ten))

@@ -48,12 +48,12 @@ def planned(
     Args:
         scale: Replaces ``containers``: the number of boxes for which to size a fleet; fewer are modelled.
     """
-    from simulators.fleet.scenario_file import load, topology_source
+    from simulators.fleet.scenario_file import load
     from simulators.scale.sizing import modelled
     from simulators.voyage.voyage import Voyage
 
     named = load(scenario) if scenario else None
-    context = open_topology(topology or (topology_source(named) if named else DEFAULT_TOPOLOGY))
+    context = open_topology(topology or (named.topology if named else DEFAULT_TOPOLOGY))
     plan = named or load(_default_scenario(context))
     if calm:
         plan = plan.model_copy(update={"links": ()})
@@ -71,7 +71,7 @@ def planned(
         more = f", and {len(mistakes) - 1} more" if len(mistakes) > 1 else ""
         raise ConfigurationError(
             f"scenario {plan.name} does not fit topology {context.topology.name}: {mistakes[0]}{more}",
-            hint=f"name no topology, or the one that it was written for: {topology_source(plan)}",
+            hint=f"name no topology, or the one that it was written for: {plan.topology}",
             mistakes=mistakes,
         ) from error
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
-from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 import pytest
 
-import simulators
 from edge.alerts.rules.bookings import Bookings
 from edge.site_logs import booking_logs
 from fairlead.names import parse_log
@@ -98,8 +96,7 @@ def test_a_cancellation_of_an_unknown_booking_is_nothing() -> None:
 
 def test_at_sea_a_ship_learns_of_bookings_by_satellite() -> None:
     """In the shipped fleets, a link that is open at sea brings the bookings of every office to each ship."""
-    pacific = load(Path(simulators.__file__).parent / "topologies" / "pacific-loop.yaml", env={})
-    for topology in (load("minimal", env={}), load("big-blue", env={}), pacific):
+    for topology in (load(name, env={}) for name in ("minimal", "big-blue", "pacific-loop")):
         ships = [name for name, site in topology.sites.items() if site.kind is SiteKind.SHIP]
         assert ships
         for ship in ships:

@@ -109,7 +109,7 @@ def test_customers_are_entitled_from_load_to_release() -> None:
 
 def test_no_ship_carries_more_than_it_can(monkeypatch: pytest.MonkeyPatch) -> None:
     loop = scenario_file.load("busy-loop")
-    topology = load_topology(scenario_file.topology_source(loop), env={})
+    topology = load_topology(loop.topology, env={})
     monkeypatch.setattr("simulators.fleet.planner.SHIP_TAKES", 500)
     plan = make_plan(loop.rescaled(1_000), topology, 7)
     assert len({move.to for box in plan.boxes for move in box.moves if move.code == "LOAD"}) == 6

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fairlead.errors import ConfigurationError, UnknownNameError
 from simulators.fleet import routes
 from simulators.fleet.routes import Passage, Point
-from simulators.fleet.scenario_file import load, topology_source
+from simulators.fleet.scenario_file import load
 from simulators.fleet.timetable import AT_ANCHOR, UNDER_WAY, timetable
 from simulators.physics import climate
 from topologies.loader.load import load as load_topology
@@ -84,7 +84,7 @@ def test_at_its_end_a_route_keeps_its_last_course() -> None:
 
 def test_a_ship_anchors_before_a_closed_port_without_a_jump() -> None:
     shipped = load("port-strike")
-    topology = load_topology(topology_source(shipped), env={})
+    topology = load_topology(shipped.topology, env={})
     times = [timetable(name, ship, topology, shipped.start, shipped.closures) for name, ship in shipped.ships.items()]
     waits = [(table, call) for table in times for call in table.calls if call.number and call.arrives > call.comes]
     assert waits

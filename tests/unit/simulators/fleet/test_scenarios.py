@@ -16,7 +16,7 @@ from fairlead.records.booking import Booking
 from fairlead.records.reading import Reading
 from simulators.fleet.plan import VoyagePlan, power_changes
 from simulators.fleet.planner import check_fit, make_plan
-from simulators.fleet.scenario_file import ScenarioError, load, parse, shipped, topology_source
+from simulators.fleet.scenario_file import ScenarioError, load, parse, shipped
 from simulators.fleet.timetable import AT_ANCHOR, worked
 from simulators.steps import LinkChange, MessageKind, Publish, ShipSeized, ShipSinks, VoyageBarrier
 from simulators.voyage.voyage import Voyage
@@ -33,7 +33,8 @@ reading = decoder(Reading)
 
 @cache
 def topology(name: str) -> Topology:
-    return load_topology(topology_source(load(name)), env={})
+    """The topology of a scenario by the name that commands take."""
+    return load_topology(load(name).topology, env={})
 
 
 @cache

@@ -1,1 +1,0 @@
-"""Topologies that only scenarios need; found by the name that a scenario gives its topology."""
