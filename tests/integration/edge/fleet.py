@@ -167,9 +167,9 @@ class Publisher:
         self._client.connect(endpoint.host, endpoint.port)
         self._client.loop_start()
 
-    async def publish(self, topic: str, *payloads: bytes) -> None:
+    async def publish(self, topic: str, *payloads: bytes, retain: bool = False) -> None:
         await until(self._client.is_connected, what="the device's connection")
-        sent = [self._client.publish(topic, payload, 1) for payload in payloads]
+        sent = [self._client.publish(topic, payload, 1, retain) for payload in payloads]
         for one in sent:
             if one.rc == paho.MQTT_ERR_NO_CONN:  # it has just been lost: paho keeps the message and sends it again
                 one.rc = paho.MQTT_ERR_SUCCESS

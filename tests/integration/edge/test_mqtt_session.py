@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -14,7 +15,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 from edge.mqtt.session import EXCESS, Delivery, MqttSession
 from fairlead.kafka.endpoint import MqttEndpoint
 from fairlead.mqtt import poll_once
-from tests.integration.edge.fleet import Fleet, until
+from tests.integration.edge.fleet import Fleet, handled, until
 from tests.support.mqttsessions import end_session
 from tests.support.waits import PATIENCE
 from tests.unit.edge.samples import readings_topic
@@ -143,3 +144,29 @@ async def test_a_session_of_mqtt_3_keeps_what_is_queued_for_it(fleet: Fleet, tak
         async with taker.session():
             await until(lambda: len(taker.readings) == 5)
             assert taker.readings == list(range(5))
+
+
+@pytest.mark.parametrize("forgets", [False, True], ids=["session kept", "session forgotten"])
+async def test_a_retained_message_is_stored_once(fleet: Fleet, forgets: bool) -> None:
+    """Mosquitto does not send a message with the retain flag again when a bridge connects.
+
+    What the bridge cannot use has no identity: it would be a second dead letter at every start. Mosquitto sends
+    retained messages at SUBSCRIBE, so before whatever is published later.
+    """
+    topic = f"fairlead/v1/retained-{fleet.port}"
+    with fleet.publisher(fleet.port) as device:
+        async with fleet.running(fleet.port) as bridge:
+            await device.publish(topic, b"kept for whoever subscribes", retain=True)
+            await handled(bridge, 1)
+        try:
+            if forgets:
+                fleet.forget_sessions()
+            async with fleet.running(fleet.port) as bridge:
+                await device.publish(topic, b"later")
+                await handled(bridge, 1)
+        finally:
+            fleet.forget_sessions()
+            await device.publish(topic, b"", retain=True)  # Mosquitto deletes the retained message
+    letters = fleet.read(fleet.port, f"deadletters.{fleet.port}")
+    stored = [base64.b64decode(letter.body["payload"]) for letter in letters]
+    assert stored == [b"kept for whoever subscribes", b"later"]
