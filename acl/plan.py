@@ -18,7 +18,7 @@ from acl.compile import SetQuota, compile_quotas, compile_site, diff_quotas, man
 from acl.history import TOPIC as HISTORY
 from acl.kafka import NotAuthorised, OpenStore, RuleStore, at_once
 from acl.rules import EVERYBODY, Binding, Operation, Resource, Right, Rule, Standing, authorize, covers, hosts
-from fairlead.errors import ConfigurationError, FairleadError, RefusedError, UnavailableError
+from fairlead.errors import FairleadError, OptionError, RefusedError, UnavailableError
 from fairlead.plan import LineStyle, PlanLine, PlanStep, Tell, execute, explain, silent
 from fairlead.records.alert import ALERT_ORDERS
 from fairlead.records.custody import CUSTODY_ORDERS
@@ -483,7 +483,7 @@ def parse_share(text: str) -> float:
     except ValueError:
         share = -1.0
     if not 0.0 <= share <= 1.0:
-        raise ConfigurationError(f"{text!r} is no share of rules", hint="from 0% to 100%, or 0.0 to 1.0")
+        raise OptionError(f"{text!r} is no share of rules", hint="from 0% to 100%, or 0.0 to 1.0")
     return share
 
 

@@ -21,7 +21,7 @@ import msgspec
 
 from acl.plan import AccessPlan, Managed, SitePlan, Unread, diff, digest, in_words
 from acl.rules import Binding, Rule
-from fairlead.errors import ConfigurationError, RefusedError
+from fairlead.errors import ConfigurationError, RefusedError, UnavailableError
 
 VERSION = 1
 
@@ -58,7 +58,7 @@ def save(plan: AccessPlan, file: Path) -> None:
     """Write a plan. An older file is replaced atomically.
 
     Raises:
-        ConfigurationError: the file cannot be written.
+        UnavailableError: the file cannot be written.
     """
     saved = SavedPlan(
         fairlead_plan=VERSION,
@@ -75,7 +75,9 @@ def save(plan: AccessPlan, file: Path) -> None:
         beside.write_bytes(text)
         beside.replace(file)
     except OSError as error:
-        raise ConfigurationError(f"the plan cannot be written to {file}: {error.strerror}") from None
+        raise UnavailableError(
+            f"the plan cannot be written to {file}: {error.strerror}", hint="name another file with --out"
+        ) from None
 
 
 def load(file: Path, topology: str) -> SavedPlan:

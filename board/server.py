@@ -21,7 +21,7 @@ from board.security import host_of
 from board.service import Board
 from board.sharing.routes import routes
 from board.sharing.service import SharingService
-from fairlead.errors import ConfigurationError, UnavailableError
+from fairlead.errors import ConfigurationError, OptionError, UnavailableError
 from topologies.values import LOOPBACK
 
 _TURN: Final = 0.0002
@@ -65,9 +65,9 @@ class Listen:
             ConfigurationError: it would listen beyond this machine without TLS, or half of the TLS files is missing.
         """
         if (self.certificate is None) != (self.key is None):
-            raise ConfigurationError("TLS needs a certificate and its key", hint="give --certificate and --key")
+            raise OptionError("TLS needs a certificate and its key", hint="give --certificate and --key")
         if not self.tls and self.host not in LOOPBACK:
-            raise ConfigurationError(
+            raise OptionError(
                 f"{self.host} without TLS: passwords would cross the network in clear text",
                 hint="give --certificate and --key, or let a proxy with TLS on this machine pass requests to 127.0.0.1",
                 host=self.host,

@@ -27,12 +27,14 @@ class ReplicaBehindError(EdgeError):
     """This site's copy of a log is not complete, so a change of the log's custody must wait."""
 
     retriable = True
+    exit_code = ExitCode.UNAVAILABLE
 
 
 class LogNotCreatedError(EdgeError):
     """The site's Kafka did not create a log, or does not serve it yet. The bridge tries again."""
 
     retriable = True
+    exit_code = ExitCode.UNAVAILABLE
 
 
 class LostCustodyError(EdgeError):

@@ -16,9 +16,9 @@ class ExitCode:
     """Exit codes of the command line, documented in ``docs/cli.md``."""
 
     OK = 0
-    FAILED = 1  # the work was done and its result is bad: a report line is false, logs differ
+    FAILED = 1  # the work was done and its result is bad: a report line is false, logs differ; or it failed half-way
     USAGE = 2  # wrong options (the code typer itself uses)
-    CONFIG = 3  # a topology, scenario or setting is wrong
+    CONFIG = 3  # a topology, scenario, setting or file is wrong, or has nothing of that name
     UNAVAILABLE = 4  # a broker, site or tool could not be reached or started
     REFUSED = 5  # not authorised, or refused because it would be unsafe
     INTERRUPTED = 130  # Ctrl-C
@@ -47,9 +47,15 @@ class FairleadError(Exception):
 
 
 class ConfigurationError(FairleadError):
-    """A topology, scenario, setting or option is wrong; nothing was started or changed."""
+    """A topology, scenario, setting or file is wrong, or lacks what was named; nothing was started or changed."""
 
     exit_code = ExitCode.CONFIG
+
+
+class OptionError(ConfigurationError):
+    """An option or argument is missing, malformed, or excludes another, whatever the topology says."""
+
+    exit_code = ExitCode.USAGE
 
 
 class UnavailableError(FairleadError):

@@ -42,12 +42,14 @@ class SlowWorkerError(JobFailedError):
     """A Python worker did not start within ten seconds, a fixed limit of Spark, because the machine is busy."""
 
     retriable = True
+    exit_code = ExitCode.UNAVAILABLE
 
 
 class LostExecutorError(JobFailedError):
     """An executor ended, and rows that a batch had computed there are lost (``shore.delta.lake.computed``)."""
 
     retriable = True
+    exit_code = ExitCode.UNAVAILABLE
 
 
 class UnknownSparkError(JobFailedError):
@@ -55,6 +57,7 @@ class UnknownSparkError(JobFailedError):
     the query starts again: such an error is often one of a moment, as of a cluster that loses a machine."""
 
     retriable = True
+    exit_code = ExitCode.UNAVAILABLE
 
 
 class SplitStateError(RefusedError):
@@ -85,12 +88,14 @@ class LogReturnedError(FairleadError):
     """A held log (``shore.site``) has grown to where it was read. The query starts again, and compares it first."""
 
     retriable = True
+    exit_code = ExitCode.UNAVAILABLE
 
 
 class FeedMovedError(FairleadError):
     """Another process appended to a customer's feed at the offset where shore was about to append."""
 
     retriable = True
+    exit_code = ExitCode.UNAVAILABLE
 
 
 class QueryError(ConfigurationError):

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from board.sharing.protocol import PREFIX
 from board.sharing.tokens import Issued
-from fairlead.errors import ConfigurationError
+from fairlead.errors import OptionError
 from topologies.values import LOOPBACK
 
 
@@ -24,12 +24,12 @@ def endpoint(board: str) -> str:
     except ValueError:
         host = None
     if not host or parts.scheme not in ("http", "https") or parts.path.strip("/") or parts.query or parts.username:
-        raise ConfigurationError(
+        raise OptionError(
             f"{board!r} is no address of a board",
             hint="give it as in https://board.example.com or http://127.0.0.1:8470",
         )
     if parts.scheme == "http" and host not in LOOPBACK:
-        raise ConfigurationError(
+        raise OptionError(
             f"a token would go to {host} in the clear", hint="put TLS before the board, and give its address with https"
         )
     return board.rstrip("/") + PREFIX

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 from edge.ais.decoder import AisDecoder
 from edge.messages import ROOT
 from edge.mqtt.session import Delivery
-from fairlead.errors import ConfigurationError
+from fairlead.errors import OptionError
 from fairlead.records import encode
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ def parse_source(text: str) -> AisSource:
     """
     match = _SOURCE.fullmatch(text)
     if match is None or not 1 <= int(match[3]) <= 65535 or (match[1] == "tcp" and not match[2]):
-        raise ConfigurationError(
+        raise OptionError(
             f"{text!r} is not a source of AIS sentences",
             hint="tcp://HOST:PORT for an NMEA server, udp://:PORT to listen for datagrams (the usual port is 10110)",
         )

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fairlead.certs.trust import KeyPair
-from fairlead.errors import ConfigurationError
+from fairlead.errors import ConfigurationError, OptionError
 
 AUTHORITY_DAYS: Final = 3650
 DAYS: Final = 365
@@ -74,7 +74,7 @@ def alternative_names(names: Sequence[str]) -> list[x509.GeneralName]:
         ConfigurationError: ``names`` is empty, or has something that is neither a host name nor an IP address.
     """
     if not names:
-        raise ConfigurationError(
+        raise OptionError(
             "a certificate needs a name: clients compare it with the address that they connect to",
             hint="host names or IP addresses, as clients write them: --name kafka.tokyo.example --name 10.0.0.7",
         )
@@ -88,7 +88,7 @@ def _alternative(name: str) -> x509.GeneralName:
         pass
     labels = name.removeprefix("*.").split(".")
     if len(name) > 253 or not all(_LABEL.fullmatch(label) for label in labels) or labels[-1].isdigit():
-        raise ConfigurationError(
+        raise OptionError(
             f"{name!r} is neither a host name nor an IP address",
             hint="valid: kafka.tokyo.example, *.tokyo.example, 127.0.0.1, ::1; without a port and without https://",
             name=name,

@@ -17,7 +17,7 @@ from typing import ClassVar, Final
 from acl.compile import compile_site, exists_at
 from acl.plan import in_words
 from acl.rules import Binding
-from fairlead.errors import ConfigurationError, RefusedError, UnknownNameError
+from fairlead.errors import ConfigurationError, OptionError, RefusedError, UnknownNameError
 from fairlead.local.files import write_file
 from fairlead.plan import LineStyle, Plan, PlanLine, PlanStep, Tell, explain, shortened, silent
 from topologies.loader.edit import Keys, set_value
@@ -187,7 +187,7 @@ def wanted_settings(topology: Topology, change: SettingsChange) -> Iterator[Stre
     if change.stream not in topology.streams:
         raise UnknownNameError("stream", change.stream, topology.streams)
     if not (change.retention or change.permissions or change.priority):
-        raise ConfigurationError(
+        raise OptionError(
             f"set what of {change.stream}?",
             hint="--retention SITE=DURATION, --permission NAME='EXPR', --priority CLASS",
         )
@@ -198,7 +198,7 @@ def wanted_settings(topology: Topology, change: SettingsChange) -> Iterator[Stre
         try:
             kept = format_duration(parse_duration(duration))
         except ValueError as error:
-            raise ConfigurationError(
+            raise OptionError(
                 f"{duration!r} is no retention: {error}", hint=f"--retention {site}=90d, or {site}=forever"
             ) from None
         before = format_duration(topology.sites[site].retention_of(change.stream))

@@ -12,7 +12,7 @@ from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCol
 from confluent_kafka import TopicPartition as Asked
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
 
-from fairlead.errors import FairleadError
+from fairlead.errors import UnavailableError
 from fairlead.kafka.admin import explain, kafka_error, require_answer
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.errors import is_retriable
@@ -208,12 +208,14 @@ class Inquiries:
         """Return the first offset that both sites have now, for each log.
 
         Raises:
-            FairleadError: a log was deleted at one site.
+            UnavailableError: a log was deleted at one site.
         """
         a, b = (site.extents(logs) if logs else {} for site in self.sites)
         for tp in logs:
             if tp not in a or tp not in b:
-                raise FairleadError(f"{tp} was deleted while it was compared", hint="run the audit again", log=str(tp))
+                raise UnavailableError(
+                    f"{tp} was deleted while it was compared", hint="run the audit again", log=str(tp)
+                )
         return {tp: max(a[tp][0], b[tp][0]) for tp in logs}
 
     def ends(self, log: Common) -> tuple[int, int]:

@@ -299,7 +299,7 @@ class AuditReader:
                     log=str(log.tp),
                 )
         elif name in _GONE:
-            raise FairleadError(f"{log.tp} was deleted at {site} while it was compared", hint="run the audit again")
+            raise UnavailableError(f"{log.tp} was deleted at {site} while it was compared", hint="run the audit again")
         else:
             what = f"{site}: reading {log.tp}: {name}"
             raise UnavailableError(what, hint="continue with --resume", site=site, log=str(log.tp))

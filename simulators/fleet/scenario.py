@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, AwareDatetime, Field, model_validator
 
-from fairlead.errors import ConfigurationError, UnknownNameError
+from fairlead.errors import ConfigurationError, OptionError, UnknownNameError
 from fairlead.records.reading import AlarmSeverity
 from simulators.fleet.commodities import COMMODITIES, commodity
 from simulators.network.weather import LinkTrouble
@@ -452,7 +452,7 @@ class Scenario(Model):
             changed["start"] = start.replace(microsecond=0)
         if reading_interval is not None:
             if reading_interval < _SHORTEST_INTERVAL:
-                raise ConfigurationError(
+                raise OptionError(
                     f"a reading interval of {reading_interval} is too short", hint=f"give at least {_SHORTEST_INTERVAL}"
                 )
             changed["reading_interval"] = reading_interval

@@ -37,7 +37,7 @@ from fairlead.cli.commands.context import (
 )
 from fairlead.cli.commands.custody.app import ask_first
 from fairlead.cli.console import Consent, console, emit, lines, output, uncut, utc_text
-from fairlead.errors import ConfigurationError, FairleadError
+from fairlead.errors import FairleadError, OptionError
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.records.alert import ALERT_ORDERS, Alert, AlertOrder, alert_key
 from shore.report.wording import count
@@ -100,7 +100,7 @@ def report(
     Example: fairlead alert report BIGU1000005 --site duck-star
     """
     if report_type not in _TYPES:
-        raise ConfigurationError(f"no report is {report_type!r}", hint=f"--type: {', '.join(_TYPES)}")
+        raise OptionError(f"no report is {report_type!r}", hint=f"--type: {', '.join(_TYPES)}")
     context = open_topology(topology)
 
     async def make(cluster: Cluster) -> LostContainerReport:

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from fairlead.cli.commands.context import JsonOption, TopologyOption, complete_site
 from fairlead.cli.console import console, emit, errors
-from fairlead.errors import ConfigurationError, ExitCode, UnknownNameError
+from fairlead.errors import ExitCode, OptionError, UnknownNameError
 from replication.audit import Audit, AuditDifference, Marks, compare, compare_records, mark_file
 from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology
 from topologies.model import check_sites
@@ -84,7 +84,7 @@ def _check(context: Context, a: str, b: str, streams: list[str] | tuple[str, ...
         if name not in context.topology.streams:
             raise UnknownNameError("stream", name, context.topology.streams)
     if a == b:
-        raise ConfigurationError(f"{a} is always equal to itself", hint="name two different sites")
+        raise OptionError(f"{a} is always equal to itself", hint="name two different sites")
 
 
 def _rate(text: str | None) -> int | None:
@@ -93,7 +93,7 @@ def _rate(text: str | None) -> int | None:
     try:
         return parse_rate(text)
     except ValueError as error:
-        raise ConfigurationError(f"--rate {text}: {error}", hint="for example --rate 8MB/s", rate=text) from error
+        raise OptionError(f"--rate {text}: {error}", hint="for example --rate 8MB/s", rate=text) from error
 
 
 def _render(result: Audit) -> None:

@@ -43,7 +43,7 @@ from fairlead.cli.commands.context import (
     parse_moment,
 )
 from fairlead.cli.console import Consent, console, emit, errors
-from fairlead.errors import ConfigurationError, RefusedError, UnknownNameError
+from fairlead.errors import ConfigurationError, OptionError, RefusedError, UnknownNameError
 from fairlead.home import private_folder
 from fairlead.kafka.clusters import Clusters
 from fairlead.local.mosquitto import bridge_session
@@ -185,7 +185,7 @@ async def _run(bridges: Sequence[Bridge]) -> None:
 def _chosen(topology: Topology, at: Sequence[str], *, every: bool) -> list[str]:
     able = [name for name, site in topology.sites.items() if site.kind is not SiteKind.CUSTOMER]
     if every == bool(at):
-        raise ConfigurationError(
+        raise OptionError(
             "either --site SITE or --all must be given", hint=f"sites with a way in: {', '.join(sorted(able))}"
         )
     for site in at:
@@ -199,7 +199,8 @@ def _ais_source(topology: Topology, sites: Sequence[str], text: str) -> AisSourc
     source = parse_source(text)
     if len(sites) != 1 or topology.sites[sites[0]].kind is not SiteKind.SHIP:
         ships = [name for name, site in topology.sites.items() if site.kind is SiteKind.SHIP]
-        raise ConfigurationError(
+        kind = OptionError if len(sites) != 1 else ConfigurationError
+        raise kind(
             "--ais is for one ship, and --site must name it alone",
             hint=f"ships of this topology: {', '.join(sorted(ships)) or '(none)'}",
         )

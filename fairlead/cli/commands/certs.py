@@ -13,7 +13,7 @@ from fairlead.certs.authority import DAYS
 from fairlead.certs.facts import CertificateFacts, facts, load
 from fairlead.cli.commands.context import DryRunOption, JsonOption, SitesOption, TopologyOption, YesOption
 from fairlead.cli.console import Consent, console, emit
-from fairlead.errors import ConfigurationError, UnknownNameError
+from fairlead.errors import OptionError, UnknownNameError
 from fairlead.kafka.admin import require_answer
 from fairlead.local.certificates import ISSUED, Certificates
 from fairlead.local.renewal import renew as renew_site
@@ -82,7 +82,7 @@ def issue(
     """
     context = open_topology(topology)
     if Path(name).name != name or name.startswith("."):
-        raise ConfigurationError(f"{name!r} cannot name a file", hint="letters, digits, - and _: tokyo-kafka-1")
+        raise OptionError(f"{name!r} cannot name a file", hint="letters, digits, - and _: tokyo-kafka-1")
     certificates = Certificates(context.folder)
     folder = out if out is not None else certificates.folder / ISSUED
     with locked(context.folder):

@@ -13,12 +13,12 @@ import os
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from typing import Annotated, ClassVar, Final, Literal
+from typing import Annotated, Final, Literal
 
 import typer
 
 from fairlead.cli.console import errors
-from fairlead.errors import ConfigurationError, ExitCode, FairleadError, UnavailableError
+from fairlead.errors import ConfigurationError, FairleadError, OptionError, UnavailableError
 from fairlead.home import private_folder, topology_folder
 from fairlead.local.state import read_state
 from fairlead.scrape import MetricsServer, serving
@@ -149,29 +149,23 @@ _HINT: Final = (
 )
 
 
-class TimeError(ConfigurationError):
-    """An option is not a valid time, or two options leave no time between them."""
-
-    exit_code: ClassVar[int] = ExitCode.USAGE
-
-
 def parse_span(option: str, text: str) -> dt.timedelta:
     """Parse a duration: ``90s``, ``30m``, ``24h``, ``7d``, or ``forever``.
 
     Raises:
-        TimeError: it is none of these.
+        OptionError: it is none of these.
     """
     try:
         return parse_duration(text)
     except ValueError as error:
-        raise TimeError(f"{option} {text}: {error}", hint="a time like 90s, 30m, 24h or 7d") from error
+        raise OptionError(f"{option} {text}: {error}", hint="a time like 90s, 30m, 24h or 7d") from error
 
 
 def parse_moment(option: str, text: str | None) -> dt.datetime | None:
     """Parse a day, a time, or how long ago: ``2026-03-01``, ``2026-03-01T06:00Z``, ``24h``; return None for None.
 
     Raises:
-        TimeError: it is none of these, or too long ago to be a date.
+        OptionError: it is none of these, or too long ago to be a date.
     """
     if text is None:
         return None
@@ -182,14 +176,14 @@ def parse_moment(option: str, text: str | None) -> dt.datetime | None:
     try:
         return dt.datetime.now(dt.UTC) - ago
     except OverflowError:
-        raise TimeError(f"{option} {text}: no date is so long ago", hint=_HINT) from None
+        raise OptionError(f"{option} {text}: no date is so long ago", hint=_HINT) from None
 
 
 def check_order(first: dt.datetime | None, end: dt.datetime | None, options: tuple[str, str]) -> None:
-    """Raise TimeError unless the first moment is before the other; None means no limit."""
+    """Raise OptionError unless the first moment is before the other; None means no limit."""
     if first is not None and end is not None and first >= end:
         one, other = options
-        raise TimeError(f"{one} is not before {other}: no time is left between them", hint=f"{other} is exclusive")
+        raise OptionError(f"{one} is not before {other}: no time is left between them", hint=f"{other} is exclusive")
 
 
 def _written(option: str, text: str) -> dt.datetime:
@@ -197,4 +191,4 @@ def _written(option: str, text: str) -> dt.datetime:
         moment = dt.datetime.fromisoformat(text)
         return moment.replace(tzinfo=dt.UTC) if moment.tzinfo is None else moment.astimezone(dt.UTC)
     except (ValueError, OverflowError):
-        raise TimeError(f"{option} {text}: this is no time", hint=_HINT) from None
+        raise OptionError(f"{option} {text}: this is no time", hint=_HINT) from None

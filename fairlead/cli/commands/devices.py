@@ -22,7 +22,7 @@ from fairlead.cli.commands.context import (
     writing,
 )
 from fairlead.cli.console import Consent, console, emit, errors
-from fairlead.errors import ConfigurationError, UnknownNameError
+from fairlead.errors import ConfigurationError, OptionError, UnknownNameError
 from fairlead.local.devices import MqttDevice, check_names, device_rules
 from fairlead.local.files import write_file
 from fairlead.local.state import locked
@@ -215,7 +215,7 @@ def _names(devices: list[str] | None, source: Path | None) -> list[str]:
             ) from None
         names += [text for line in lines if (text := line.partition("#")[0].strip())]
     if not names:
-        raise ConfigurationError("no device was named", hint="name some, or give a file of them: --file FILE")
+        raise OptionError("no device was named", hint="name some, or give a file of them: --file FILE")
     return list(dict.fromkeys(names))
 
 

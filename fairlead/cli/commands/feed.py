@@ -26,7 +26,7 @@ from acl.probe import entitlement, sites_of
 from fairlead.cli.commands.context import JsonOption, TopologyOption, complete_site, writing
 from fairlead.cli.commands.feed_share import ShareOptions, share
 from fairlead.cli.console import console, emit, errors, output
-from fairlead.errors import ConfigurationError, UnavailableError, UnknownNameError
+from fairlead.errors import ConfigurationError, OptionError, UnavailableError, UnknownNameError
 from fairlead.kafka.endpoint import KafkaEndpoint, SaslMechanism
 from fairlead.local.files import write_file
 from fairlead.local.passwords import secret_variable
@@ -400,17 +400,17 @@ def feed(
         share(context, customer, ShareOptions(board, days, overlap, revoke), out, as_json=as_json)
         return
     if board is not None or revoke:
-        raise ConfigurationError("--board and --revoke are about a share", hint="add --client delta-sharing")
+        raise OptionError("--board and --revoke are about a share", hint="add --client delta-sharing")
     site = _site(context.topology, customer, at)
     if group is not None and not group.startswith(f"{customer}."):
-        raise ConfigurationError(
+        raise OptionError(
             f"{customer} may not use the consumer group {group!r}", hint=f"its groups begin with '{customer}.'"
         )
     if client is not None:
         _configure(context, customer, site, client, group or f"{customer}.{client}", out, as_json=as_json)
         return
     if out is not None:
-        raise ConfigurationError("--out is for the files of another client", hint="add --client kcat, java, …")
+        raise OptionError("--out is for the files of another client", hint="add --client kcat, java, …")
     default = StartAt.GROUP if group else StartAt.BEGINNING
     start = {True: StartAt.BEGINNING, False: StartAt.END, None: default}[from_start]
     seen = 0

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fairlead.cli.commands.context import require_writable
 from fairlead.cli.console import emit, errors, output
-from fairlead.errors import ConfigurationError
+from fairlead.errors import OptionError
 from fairlead.local.files import write_file
 from topologies.context import Context
 
@@ -48,7 +48,7 @@ def share(context: Context, customer: str, options: ShareOptions, out: Path | No
         return
     names = shared_names(context.topology, customer)
     if options.board is None:
-        raise ConfigurationError(
+        raise OptionError(
             "a profile file needs the board's address",
             hint="add --board https://…, as the customer's machines reach it",
         )

@@ -20,7 +20,7 @@ from acl.rules import Operation
 from fairlead.cli.commands.context import DryRunOption, JsonOption, TopologyOption, WaitOption, YesOption, complete_site
 from fairlead.cli.commands.resolve import resolve
 from fairlead.cli.console import Consent, console, emit, number, print_notes, print_plan, telling
-from fairlead.errors import ConfigurationError, ExitCode, FairleadError, UnavailableError
+from fairlead.errors import ConfigurationError, ExitCode, FairleadError, OptionError, UnavailableError
 from replication.check.rules import Severity
 from replication.operations.links.access import ClusterAccess, open_access
 from replication.operations.links.facts import PATIENCE, LinkOperation, LinkScope, find_link, may_have
@@ -107,7 +107,7 @@ def choose_links(
     if not all_:
         return [find_link(context.topology, link, source, target)]
     if link or source or target:
-        raise ConfigurationError("one link and --all", hint="give LINK, or --all")
+        raise OptionError("one link and --all", hint="give LINK, or --all")
     links = [each for each in context.topology.directed_links() if may_have(each, scope)]
     if not links:
         raise ConfigurationError(f"no link carries {scope}", hint="fairlead link list shows what each carries")
@@ -386,9 +386,7 @@ def _about_logs(verb: LinkOperation, text: str) -> Callable[..., None]:
         consent = Consent(yes=yes, dry_run=dry_run, as_json=as_json)
         context = open_topology(topology)
         if stream is None and log is None:
-            raise ConfigurationError(
-                f"{verb} which topics?", hint="--topic TOPIC, or --stream STREAM for all of its topics"
-            )
+            raise OptionError(f"{verb} which topics?", hint="--topic TOPIC, or --stream STREAM for all of its topics")
         links = [find_link(context.topology, link, source, target)]
         run_verb(
             context, verb, links, LinkScope(stream, log), reason=reason, consent=consent, wait=wait, as_json=as_json

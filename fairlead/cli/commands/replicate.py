@@ -28,7 +28,7 @@ from fairlead.cli.commands.context import (
     metrics_page,
 )
 from fairlead.cli.console import errors
-from fairlead.errors import ConfigurationError
+from fairlead.errors import ConfigurationError, OptionError
 from fairlead.kafka.endpoint import Address
 from fairlead.scrape import ADDRESS, MetricsServer, Watched, serve
 from fairlead.waiting import in_background
@@ -105,7 +105,7 @@ def parse_memory(text: str) -> int:
     except ValidationError:
         size = 0
     if size < LEAST_MEMORY:
-        raise ConfigurationError(
+        raise OptionError(
             f"--memory {text}: expected a size of at least {LEAST_MEMORY // 10**6} MB",
             hint="with its unit, such as 256MB; 32MB is enough for a thin link",
             memory=text,
@@ -120,7 +120,7 @@ def check_group(name: str | None) -> None:
         ConfigurationError: it is no name that Kafka and file names allow.
     """
     if name is not None and not re.fullmatch(r"[a-zA-Z0-9._-]{1,100}", name):
-        raise ConfigurationError(f"--group {name}: expected letters, digits, '.', '_' and '-', at most 100", group=name)
+        raise OptionError(f"--group {name}: expected letters, digits, '.', '_' and '-', at most 100", group=name)
 
 
 def replicator_for(
@@ -161,9 +161,7 @@ def _sites(context: Context, at: Sequence[str], everywhere: bool) -> list[str]:
     if everywhere:
         return targets
     if not at:
-        raise ConfigurationError(
-            "which site?", hint=f"--site SITE, or --all; sites with a replicator: {', '.join(targets)}"
-        )
+        raise OptionError("which site?", hint=f"--site SITE, or --all; sites with a replicator: {', '.join(targets)}")
     check_sites(context.topology, at)
     for site in at:
         if site not in targets:

@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from fairlead.cli.commands.context import DryRunOption, JsonOption, TopologyOption, YesOption, complete_site
 from fairlead.cli.console import Consent, console, emit, errors, print_notes, print_plan
-from fairlead.errors import ConfigurationError, UnavailableError
+from fairlead.errors import OptionError, UnavailableError
 from fairlead.kafka.endpoint import KafkaEndpoint
 from replication.operations.links.access import open_access, read_status
 from replication.operations.resolve.facts import gather_facts, parse_checked, trouble_of
@@ -71,7 +71,7 @@ def resolve(
 def _choice(**options: bool) -> ResolveChoice | None:
     given = [ResolveChoice(name) for name, is_given in options.items() if is_given]
     if len(given) > 1:
-        raise ConfigurationError(
+        raise OptionError(
             f"{' and '.join(f'--{each}' for each in given)} contradict each other", hint="give one of them, or none"
         )
     return given[0] if given else None

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from fairlead.cli.commands.context import DryRunOption, JsonOption, SitesOption, TopologyOption, YesOption
 from fairlead.cli.console import Consent, console, emit, errors, number, print_notes, print_plan, size, telling
-from fairlead.errors import ConfigurationError, ExitCode, FairleadError
+from fairlead.errors import ExitCode, FairleadError, OptionError
 from fairlead.plan import Plan, execute
 from fairlead.streams.delete import (
     DeletionRun,
@@ -227,7 +227,7 @@ def _pairs(option: str, given: Sequence[str] | None) -> dict[str, str]:
     for each in given or ():
         name, equals, value = each.partition("=")
         if not equals or not name:
-            raise ConfigurationError(f"{option} {each!r} has no '='", hint=f"{option} NAME=VALUE")
+            raise OptionError(f"{option} {each!r} has no '='", hint=f"{option} NAME=VALUE")
         pairs[name.strip()] = value.strip()
     return pairs
 

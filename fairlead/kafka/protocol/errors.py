@@ -161,6 +161,7 @@ LEADER_NOT_AVAILABLE: Final = 5
 REQUEST_TIMED_OUT: Final = 7
 NETWORK_EXCEPTION: Final = 13
 TOPIC_AUTHORIZATION_FAILED: Final = 29
+_AUTHORIZATION: Final = frozenset(code for code, name in NAMES.items() if name.endswith("_AUTHORIZATION_FAILED"))
 OUT_OF_ORDER_SEQUENCE_NUMBER: Final = 45
 INVALID_PRODUCER_EPOCH: Final = 47
 SASL_AUTHENTICATION_FAILED: Final = 58
@@ -207,6 +208,12 @@ class RetriableBrokerError(BrokerError):
 
 class FatalBrokerError(BrokerError):
     """The protocol says that the same request will fail again."""
+
+
+class AuthorizationFailed(FatalBrokerError):
+    """The user may not do this with the topic, the group or the cluster."""
+
+    exit_code = ExitCode.REFUSED
 
 
 class ConnectionLost(WireError):
@@ -281,5 +288,6 @@ def is_retriable(code: int) -> bool:
 
 def broker_error(code: int, log: TopicPartition | None = None, detail: str | None = None) -> BrokerError:
     """Make the error for a code other than 0, retriable or fatal as the protocol says."""
-    kind = RetriableBrokerError if code in RETRIABLE else FatalBrokerError
+    fatal = AuthorizationFailed if code in _AUTHORIZATION else FatalBrokerError
+    kind = RetriableBrokerError if code in RETRIABLE else fatal
     return kind(code, NAMES.get(code, UNKNOWN), log, detail or "", _HINTS.get(code, ""))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
-from fairlead.errors import ConfigurationError, FairleadError, UnknownNameError
+from fairlead.errors import ConfigurationError, FairleadError, OptionError, UnknownNameError
 from fairlead.kafka.protocol.types import TopicPartition
 from fairlead.names import parse_log
 from replication.catalog import Catalog
@@ -66,13 +66,13 @@ def find_link(topology: Topology, name: str | None, source: str | None = None, t
     links = topology.directed_links()
     if name is not None:
         if source is not None or target is not None:
-            raise ConfigurationError("a link by its name and by its sites", hint="give LINK, or --from and --to")
+            raise OptionError("a link by its name and by its sites", hint="give LINK, or --from and --to")
         found = [link for link in links if link.name == name.strip().replace("→", "->")]
         if not found:
             raise UnknownNameError("link", name, [link.name for link in links])
         return found[0]
     if source is None or target is None:
-        raise ConfigurationError(
+        raise OptionError(
             "which link?",
             hint=f"its name, in quotes for the shell, or --from and --to; links: {_names(links)}",
         )
@@ -95,7 +95,7 @@ def check_scope(topology: Topology, link: Link, scope: LinkScope) -> None:
         UnknownNameError: the topology has no such stream or topic, or the link does not carry it.
     """
     if scope.stream is not None and scope.log is not None:
-        raise ConfigurationError("a stream and a topic of it", hint="give --stream or --topic")
+        raise OptionError("a stream and a topic of it", hint="give --stream or --topic")
     if scope.stream is not None and scope.stream not in link.streams:
         kind = "stream" if scope.stream not in topology.streams else f"stream on link {link.name}:"
         raise UnknownNameError(kind, scope.stream, link.streams)

@@ -494,5 +494,7 @@ def test_the_command_gives_a_profile_and_takes_it_back(
     assert json.loads(run("ducks", "--revoke", "--json").stdout) == {"customer": "ducks", "revoked": 1}
     with pytest.raises(HTTPError, match="401"):
         delta_sharing.load_as_pandas(f"{file}#ducks.default.readings")
-    for customer, more in (("harbour", ()), ("away", ()), ("nobody", ()), ("ducks", ("--board", "http://example.com"))):
-        assert getattr(run(customer, *more).exception, "exit_code", None) == ExitCode.CONFIG, customer
+    for customer in ("harbour", "away", "nobody"):
+        assert getattr(run(customer).exception, "exit_code", None) == ExitCode.CONFIG, customer
+    in_the_clear = run("ducks", "--board", "http://example.com")
+    assert getattr(in_the_clear.exception, "exit_code", None) == ExitCode.USAGE

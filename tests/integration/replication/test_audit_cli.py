@@ -62,7 +62,7 @@ async def test_exit_codes_and_what_is_printed(lab: Lab, topology: Path, capsys: 
     out = capsys.readouterr().out
     assert "differs first at offset 7" in out
     assert "value 7 ....." in out
-    assert await asyncio.to_thread(audit, topology, "--rate", "fast") == ExitCode.CONFIG
+    assert await asyncio.to_thread(audit, topology, "--rate", "fast") == ExitCode.USAGE
     assert "8MB/s" in capsys.readouterr().err
 
 

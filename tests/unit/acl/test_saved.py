@@ -90,7 +90,7 @@ def test_files_that_are_no_plan_of_this_topology_are_refused(topology: Topology,
         load(file, "big-blue")
     with pytest.raises(PlanFileError, match="cannot be read"):
         load(file.with_name("none"), topology.name)
-    with pytest.raises(ConfigurationError, match="cannot be written"):
+    with pytest.raises(UnavailableError, match="cannot be written"):
         save(plan, file / "below-a-file")
 
 

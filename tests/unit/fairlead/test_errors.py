@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import pkgutil
 from enum import StrEnum
 from pathlib import Path
 
 import pytest
 from pydantic import SecretStr
 
+import acl
+import board
+import edge
+import fairlead
+import notify
+import replication
+import shore
+import simulators
+import topologies
 from fairlead.cli.console import emit, show_error
 from fairlead.errors import (
     ConfigurationError,
@@ -16,9 +27,11 @@ from fairlead.errors import (
     FairleadError,
     RefusedError,
     UnavailableError,
+    UnconfirmedError,
     UnknownNameError,
 )
 from fairlead.kafka.endpoint import KafkaEndpoint
+from fairlead.kafka.protocol.errors import broker_error
 
 
 def test_unknown_name_suggests_the_nearest() -> None:
@@ -53,6 +66,36 @@ def test_unknown_name_without_anything_near() -> None:
 )
 def test_policy_stands_on_the_class(kind: type[FairleadError], retriable: bool, code: int) -> None:
     assert (kind("x").retriable, kind("x").exit_code) == (retriable, code)
+
+
+def every_error() -> list[type[FairleadError]]:
+    """Every class of error of the packages that commands use."""
+    for package in (acl, board, edge, fairlead, notify, replication, shore, simulators, topologies):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if module.name.endswith("errors") or module.name.startswith("fairlead.cli.commands"):
+                importlib.import_module(module.name)
+    found = [FairleadError]
+    for kind in found:
+        found += kind.__subclasses__()
+    return sorted(set(found), key=lambda kind: (kind.__module__, kind.__name__))
+
+
+@pytest.mark.parametrize("kind", every_error(), ids=lambda kind: kind.__name__)
+def test_an_exit_code_says_what_its_table_promises(kind: type[FairleadError]) -> None:
+    """Codes of docs/cli.md: 4 may be retried, 5 must not be, 2 and 3 mean that nothing was started or changed."""
+    if kind.retriable:
+        assert kind.exit_code == ExitCode.UNAVAILABLE
+    if issubclass(kind, RefusedError):
+        assert kind.exit_code == ExitCode.REFUSED
+    assert issubclass(kind, ConfigurationError | UnconfirmedError) == (
+        kind.exit_code in (ExitCode.USAGE, ExitCode.CONFIG)
+    )
+
+
+@pytest.mark.parametrize("code", [29, 30, 31, 53, 65])
+def test_what_a_broker_does_not_authorise_is_refused(code: int) -> None:
+    error = broker_error(code)
+    assert (error.exit_code, error.retriable) == (ExitCode.REFUSED, False), error
 
 
 def test_errors_print_what_and_hint_or_json(capsys: pytest.CaptureFixture[str]) -> None:

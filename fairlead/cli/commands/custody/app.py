@@ -63,7 +63,7 @@ from fairlead.cli.commands.custody.render import (
 from fairlead.cli.console import Consent, console, emit, print_notes, print_plan, telling
 from fairlead.custody.history import Chain, chain
 from fairlead.custody.ledger import Ledgers
-from fairlead.errors import ConfigurationError, ExitCode, FairleadError, UnknownNameError
+from fairlead.errors import ExitCode, FairleadError, OptionError, UnknownNameError
 from fairlead.records.custody import CustodyEntry
 from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology, running_kafka
 from topologies.model import SiteKind, Topology, check_sites
@@ -311,7 +311,7 @@ def seize(
     consent = Consent(yes=yes, dry_run=dry_run, as_json=as_json)
     context = open_topology(topology)
     if (log is None) == (holder is None):
-        raise ConfigurationError(
+        raise OptionError(
             "give either one log or --holder",
             hint="one log: fairlead custody seize LOG --site SITE --reason TEXT; all logs of a lost ship: fairlead "
             "custody seize --holder SHIP --reason TEXT",
@@ -321,7 +321,7 @@ def seize(
         run_takeover(context, request, consent=consent, wait=wait, as_json=as_json)
         return
     if log is None or at is None:
-        raise ConfigurationError(
+        raise OptionError(
             "a seizure of one log needs the site that takes it over",
             hint=f"--site SITE, one of: {', '.join(sorted(context.topology.sites))}",
         )

@@ -20,7 +20,7 @@ from fairlead.cli.commands.board import start_in_background, usual_site
 from fairlead.cli.commands.context import DryRunOption, JsonOption, complete_topology, parse_span, writing
 from fairlead.cli.commands.sites.local import bring_up
 from fairlead.cli.console import Consent, console, emit, errors
-from fairlead.errors import ConfigurationError, ExitCode, UnavailableError
+from fairlead.errors import ConfigurationError, ExitCode, OptionError, UnavailableError
 from fairlead.home import home
 from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology
 
@@ -172,7 +172,7 @@ def _only_one() -> Path:
         raise UnavailableError("no voyage is under way", hint="fairlead voyage run starts one")
     if len(found) > 1:
         names = ", ".join(folder.name for folder in found)
-        raise ConfigurationError(
+        raise OptionError(
             f"voyages are under way on several topologies: {names}",
             hint=f"name one: fairlead voyage pause {found[0].name}",
         )
@@ -415,9 +415,7 @@ def replay(
 
 def _speed(speed: float | None, *, realtime: bool) -> float | None:
     if realtime and speed is not None:
-        raise ConfigurationError(
-            "--realtime and --speed were both given", hint="--realtime is --speed 1; leave out --speed"
-        )
+        raise OptionError("--realtime and --speed were both given", hint="--realtime is --speed 1; leave out --speed")
     return 1.0 if realtime else speed
 
 

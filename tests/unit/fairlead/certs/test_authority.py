@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from fairlead.certs.authority import AUTHORITY_DAYS, DAYS, issue, new_authority
 from fairlead.certs.facts import all_facts, facts
 from fairlead.certs.trust import KeyPair
-from fairlead.errors import ConfigurationError
+from fairlead.errors import OptionError
 
 NOW = dt.datetime(2026, 11, 22, 12, tzinfo=dt.UTC)
 
@@ -50,13 +50,13 @@ def test_each_certificate_has_a_key_and_a_number_of_its_own(authority: KeyPair) 
 
 @pytest.mark.parametrize("name", ["", "https://tokyo", "tokyo:9093", "a b", "1.2.3", "-x", "a..b", "x" * 64, "*"])
 def test_what_is_no_name_is_refused(authority: KeyPair, name: str) -> None:
-    with pytest.raises(ConfigurationError, match="neither a host name nor an IP address") as refused:
+    with pytest.raises(OptionError, match="neither a host name nor an IP address") as refused:
         issue(authority, "x", ["tokyo", name])
     assert "kafka.tokyo.example" in refused.value.hint
 
 
 def test_a_certificate_without_a_name_is_refused(authority: KeyPair) -> None:
-    with pytest.raises(ConfigurationError, match="needs a name"):
+    with pytest.raises(OptionError, match="needs a name"):
         issue(authority, "x", [])
 
 

@@ -164,11 +164,11 @@ def test_a_term_that_was_granted_twice_ends_with_1(ground: FakeLedgers, capsys: 
         (["strays", "--older-than", "long"], ExitCode.USAGE, "24h"),
         (["grant", BOX], ExitCode.USAGE, "--to"),
         (["seize", BOX, "--site", "sydney"], ExitCode.USAGE, "--reason"),
-        (["seize", BOX, "--reason", "fire", "--yes"], ExitCode.CONFIG, "--site SITE"),
-        (["seize", "--reason", "fire", "--yes"], ExitCode.CONFIG, "either one log or --holder"),
+        (["seize", BOX, "--reason", "fire", "--yes"], ExitCode.USAGE, "--site SITE"),
+        (["seize", "--reason", "fire", "--yes"], ExitCode.USAGE, "either one log or --holder"),
         (
             ["seize", BOX, "--holder", "star", "--reason", "fire", "--yes"],
-            ExitCode.CONFIG,
+            ExitCode.USAGE,
             "either one log or --holder",
         ),
         (

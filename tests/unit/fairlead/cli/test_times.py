@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from fairlead.cli.app import run
-from fairlead.cli.commands.context import TimeError, check_order, parse_moment, parse_span
-from fairlead.errors import ExitCode
+from fairlead.cli.commands.context import check_order, parse_moment, parse_span
+from fairlead.errors import ExitCode, OptionError
 
 
 @pytest.mark.parametrize(
@@ -37,14 +37,14 @@ def test_a_moment_may_be_so_long_ago() -> None:
     "text", ["yesterday", "", "2026-02-30", "2026-03-01T25:00", "9999y", "forever", "0001-01-01T00:00+14:00"]
 )
 def test_what_is_no_moment_is_said_with_what_would_be(text: str) -> None:
-    with pytest.raises(TimeError, match="--since") as caught:
+    with pytest.raises(OptionError, match="--since") as caught:
         parse_moment("--since", text)
     assert caught.value.exit_code == ExitCode.USAGE and "2026-03-01T06:00Z" in caught.value.hint
 
 
 def test_spans() -> None:
     assert parse_span("--keep", "36h") == dt.timedelta(hours=36)
-    with pytest.raises(TimeError, match="--keep soon: expected a duration"):
+    with pytest.raises(OptionError, match="--keep soon: expected a duration"):
         parse_span("--keep", "soon")
 
 
@@ -53,7 +53,7 @@ def test_the_end_comes_after_the_beginning() -> None:
     for first, end in ((early, late), (None, early), (late, None), (None, None)):
         check_order(first, end, ("--since", "--until"))
     for first, end in ((late, early), (early, early)):
-        with pytest.raises(TimeError, match="--since is not before --until"):
+        with pytest.raises(OptionError, match="--since is not before --until"):
             check_order(first, end, ("--since", "--until"))
 
 
