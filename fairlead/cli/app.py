@@ -27,7 +27,7 @@ COMMANDS: Final = {
         RUN,
     ),
     "status": Entry(
-        "fairlead.cli.commands.sites.local", "status", "Show sites, links, lag, topics in trouble, and workers.", RUN
+        "fairlead.cli.commands.sites.local", "status", "Show sites, links, lag, logs in trouble, and workers.", RUN
     ),
     "voyage": Entry(
         "fairlead.cli.commands.voyage.app",
@@ -55,7 +55,7 @@ COMMANDS: Final = {
     "feed": Entry(
         "fairlead.cli.commands.feed",
         "feed",
-        "Read a customer's feed, or its containers' topics, as that customer.",
+        "Read a customer's feed, or its containers' logs, as that customer.",
         READ,
     ),
     "board": Entry(
@@ -73,16 +73,16 @@ COMMANDS: Final = {
     "bridge": Entry(
         "fairlead.cli.commands.bridge",
         "app",
-        "Append readings from a site's MQTT broker to its topics; acknowledge each when Kafka has it.",
+        "Append readings from a site's MQTT broker to its logs; acknowledge each when Kafka has it.",
         OPERATE,
     ),
     "replicate": Entry(
-        "fairlead.cli.commands.replicate", "replicate", "Mirror other sites' topics to a site, until Ctrl-C.", OPERATE
+        "fairlead.cli.commands.replicate", "replicate", "Copy other sites' logs to a site, until Ctrl-C.", OPERATE
     ),
     "shore": Entry(
         "fairlead.cli.commands.shore.app",
         "app",
-        "Fill Delta tables and customers' feeds from the topics, with PySpark.",
+        "Fill Delta tables and customers' feeds from the logs, with PySpark.",
         OPERATE,
     ),
     "notify": Entry(

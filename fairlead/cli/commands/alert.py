@@ -49,7 +49,8 @@ T = TypeVar("T")
 
 app = typer.Typer(
     help="List alerts, acknowledge or end one, show their thresholds, draft the report of lost containers.",
-    epilog="Without --site the site of shore is asked, or headquarters, or any that answers.",
+    epilog="Without --site the site of shore is asked, or headquarters, or any that answers.\n\n"
+    "Example: fairlead alert list",
     no_args_is_help=True,
 )
 
@@ -94,7 +95,7 @@ def report(
 ) -> None:
     """Draft the report of lost containers that SOLAS V/31 and V/32 require.
 
-    It covers all losses of that ship around that time, as the topics have them now. Nothing is sent: the master
+    It covers all losses of that ship around that time, as the logs have them now. Nothing is sent: the master
     completes it.
 
     Example: fairlead alert report BIGU1000005 --site duck-star

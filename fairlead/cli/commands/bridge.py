@@ -94,7 +94,7 @@ def bridge(
     metrics_host: MetricsHostOption = ADDRESS,
     topology: TopologyOption = DEFAULT_TOPOLOGY,
 ) -> None:
-    """Append readings from a site's MQTT broker to its topics; acknowledge each when Kafka has it.
+    """Append readings from a site's MQTT broker to its logs; acknowledge each when Kafka has it.
 
     Runs until Ctrl-C or SIGTERM. Nothing is lost if it is killed: the MQTT broker keeps what is not acknowledged.
 

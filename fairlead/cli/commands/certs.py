@@ -23,7 +23,8 @@ from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology
 
 app = typer.Typer(
     help="Create a test CA, issue certificates, show when they expire, and renew them without downtime.",
-    epilog="Private keys are in files that only their owner can read (0600), and are never printed.",
+    epilog="Private keys are in files that only their owner can read (0600), and are never printed.\n\n"
+    "Example: fairlead certs show",
     no_args_is_help=True,
 )
 NamesOption = Annotated[

@@ -15,7 +15,11 @@ from shore.report.wording import count
 from topologies.context import DEFAULT_TOPOLOGY
 from topologies.loader.load import load, locate
 
-app = typer.Typer(no_args_is_help=True, help="Render a topology as a Docker Compose project.")
+app = typer.Typer(
+    help="Render a topology as a Docker Compose project.",
+    epilog="Example: fairlead compose render my-fleet",
+    no_args_is_help=True,
+)
 
 
 @app.callback()

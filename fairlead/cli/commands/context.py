@@ -80,7 +80,7 @@ MetricsPortOption = Annotated[
 ]
 MetricsHostOption = Annotated[
     str,
-    typer.Option("--metrics-host", help="Listen on this address for metrics. They contain names of topics."),
+    typer.Option("--metrics-host", help="Listen on this address for metrics. They contain names of logs."),
 ]
 
 

@@ -30,6 +30,7 @@ from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology
 
 app = typer.Typer(
     help="Give each container, ship, terminal and booking office an MQTT password.",
+    epilog="Example: fairlead devices enrol BIGU1000010 --out passwords.csv",
     no_args_is_help=True,
 )
 NamesArgument = Annotated[

@@ -387,7 +387,7 @@ def feed(
     revoke: Annotated[bool, typer.Option("--revoke", help="For delta-sharing: end all of its tokens now.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Read a customer's feed, or its containers' topics, as that customer.
+    """Read a customer's feed, or its containers' logs, as that customer.
 
     Ctrl-C stops. With --json each record is one line. Nothing is remembered without --group. --client prints a shell
     script that configures kcat, Kafka's console consumer, a Java or a Python program, and reads. --client delta-sharing

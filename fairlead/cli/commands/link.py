@@ -257,7 +257,8 @@ def _state(state: str) -> str:
 app = typer.Typer(
     help="Show links and their lag; pause, resume, promote, fail over, reverse.",
     epilog="A link is named 'SOURCE->TARGET' (in quotes: the shell would write to a file), or by --from and --to. "
-    "Commands that change something show their plan and ask; --yes does not ask, --dry-run only shows.",
+    "Commands that change something show their plan and ask; --yes does not ask, --dry-run only shows.\n\n"
+    "Example: fairlead link list",
     no_args_is_help=True,
 )
 

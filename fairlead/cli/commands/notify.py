@@ -28,7 +28,9 @@ from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology, running
 from topologies.model import Route, Webhook, check_sites
 
 app = typer.Typer(
-    help="Send alerts by e-mail, webhooks and chat; try a route; show how far each is.", no_args_is_help=True
+    help="Send alerts by e-mail, webhooks and chat; try a route; show how far each is.",
+    epilog="Example: fairlead notify list",
+    no_args_is_help=True,
 )
 
 

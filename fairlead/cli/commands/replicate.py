@@ -73,7 +73,7 @@ def replicate(
     ] = None,
     topology: TopologyOption = DEFAULT_TOPOLOGY,
 ) -> None:
-    """Mirror other sites' topics to a site, until Ctrl-C.
+    """Copy other sites' logs to a site, until Ctrl-C.
 
     Copies over the topology's links to identical offsets. Stop, kill or start it at any time, even twice. It acts on
     the orders of "fairlead link" at once. With --group, several replicators divide the site's logs and each link's

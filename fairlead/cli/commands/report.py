@@ -17,7 +17,11 @@ from shore.paths import TablePaths
 from shore.storage import open_paths
 from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology
 
-app = typer.Typer(help="Write a report about one container or one port.", no_args_is_help=True)
+app = typer.Typer(
+    help="Write a report about one container or one port.",
+    epilog="Example: fairlead report port SGSIN",
+    no_args_is_help=True,
+)
 
 
 class For(StrEnum):

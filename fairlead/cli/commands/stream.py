@@ -41,7 +41,7 @@ BIGGEST: Final = 10  # logs that usage names, unless --biggest says otherwise
 app = typer.Typer(
     help="Show streams with their records, bytes, retention, access and consumer groups; set, delete.",
     epilog="A stream's topics are STREAM.KEY. Commands that change something show their plan and ask; --yes does not "
-    "ask, --dry-run only shows.",
+    "ask, --dry-run only shows.\n\nExample: fairlead stream show containers",
     no_args_is_help=True,
 )
 

@@ -20,7 +20,9 @@ from topologies.model import ENDS, InsertPoint, SiteKind, Topology
 from topologies.retention import KeeperGraph
 from topologies.values import FOREVER
 
-app = typer.Typer(help="Check, draw and list topologies.", no_args_is_help=True)
+app = typer.Typer(
+    help="Check, draw and list topologies.", epilog="Example: fairlead topology show big-blue", no_args_is_help=True
+)
 
 TopologyArgument = Annotated[
     str,

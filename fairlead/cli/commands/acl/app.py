@@ -426,6 +426,7 @@ def _change_body(change: Change) -> dict[str, Any]:
 
 app = typer.Typer(
     help="Plan, apply and explain ACLs; find what someone else changed.",
+    epilog="Example: fairlead acl plan",
     no_args_is_help=True,
 )
 app.command()(plan)

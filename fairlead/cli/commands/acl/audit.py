@@ -1,4 +1,4 @@
-"""``fairlead acl audit``: list who can read one container: its topic by ACLs, its feed records by bookings.
+"""``fairlead acl audit``: list who can read one container: its log by ACLs, its feed records by bookings.
 
 It asks for the ACLs of every site.
 """
@@ -49,7 +49,7 @@ def audit(
     site: SitesOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List who can read a container: its topic at every site, and its records in feeds.
+    """List who can read a container: its log at every site, and its records in feeds.
 
     Compares the topology with the ACLs of each cluster. Ends with 1 when a cluster allows or refuses a user to read
     against the topology, and with 4 when a site does not answer.

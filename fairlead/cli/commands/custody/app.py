@@ -166,7 +166,7 @@ def _render(plan: CustodyPlan, entry: CustodyEntry | None, consent: Consent) -> 
 app = typer.Typer(
     help="Show who may append to a container's log; grant and seize by hand; list strays.",
     epilog="LOG is a log's name (containers.BIGU0000013) or a container's number. Without --site the site of shore is "
-    "asked, or headquarters, or any that answers.",
+    "asked, or headquarters, or any that answers.\n\nExample: fairlead custody show BIGU3375567",
     no_args_is_help=True,
 )
 

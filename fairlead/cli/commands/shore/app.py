@@ -113,7 +113,7 @@ def status(
         bool,
         typer.Option(
             "--check",
-            help="End with 1 when a job has failed, is gone or keeps restarting, a topic cannot be read, records "
+            help="End with 1 when a job has failed, is gone or keeps restarting, a log cannot be read, records "
             "were lost and not acknowledged, or the last run could not start.",
         ),
     ] = False,
@@ -159,7 +159,7 @@ def losses(
     topology: TopologyOption = DEFAULT_TOPOLOGY,
     as_json: JsonOption = False,
 ) -> None:
-    """List records that their topics lost before shore read them; --acknowledge files them.
+    """List records that their logs lost before shore read them; --acknowledge files them.
 
     Their rows are in no table, and nothing brings them back unless another site still has the log. Acknowledging
     changes no table: the notes move to the folder losses.acknowledged beside the tables.
@@ -289,7 +289,11 @@ def _time(at: Any) -> str:
 
 _LOST = "[bold red]records are lost[/]: {}"
 
-app = typer.Typer(help="Fill Delta tables and customers' feeds from the topics, with PySpark.", no_args_is_help=True)
+app = typer.Typer(
+    help="Fill Delta tables and customers' feeds from the logs, with PySpark.",
+    epilog="Example: fairlead shore status",
+    no_args_is_help=True,
+)
 
 
 @app.command()

@@ -50,7 +50,7 @@ def verify(
     topology: TopologyOption = DEFAULT_TOPOLOGY,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare the tables with the topics that they are made from. Changes nothing.
+    """Compare the tables with the logs that they are made from. Changes nothing.
 
     Log tables are compared with the logs up to where their job has read: every record is parsed again, and every column
     of its row compared. Derived tables are made anew from their inputs and compared row by row. A difference names the

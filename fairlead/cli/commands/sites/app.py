@@ -25,7 +25,11 @@ from fairlead.distrust import DistrustPlan, DistrustResult, carry_out, check_req
 from fairlead.errors import ExitCode
 from topologies.context import DEFAULT_TOPOLOGY, open_topology
 
-app = typer.Typer(help="Shut out a ship that is no longer trusted.", no_args_is_help=True)
+app = typer.Typer(
+    help="Shut out a ship that is no longer trusted.",
+    epilog="Example: fairlead site distrust duck-star --reason stolen --dry-run",
+    no_args_is_help=True,
+)
 
 
 @app.callback()

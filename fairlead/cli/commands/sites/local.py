@@ -168,7 +168,7 @@ def down(
     sites: SitesArgument = None,
     topology: TopologyOption = DEFAULT_TOPOLOGY,
     purge: Annotated[
-        bool, typer.Option("--purge", help="Also delete the data: topics, tables, ports and passwords. Asks first.")
+        bool, typer.Option("--purge", help="Also delete the data: logs, tables, ports and passwords. Asks first.")
     ] = False,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
@@ -213,11 +213,11 @@ def status(
     topology: TopologyOption = DEFAULT_TOPOLOGY,
     check: Annotated[
         bool,
-        typer.Option("--check", help="End with 1 when a topic's state means loss, or a bridge has lost messages."),
+        typer.Option("--check", help="End with 1 when a log's state means loss, or a bridge has lost messages."),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show sites, links, lag, topics in trouble, and workers.
+    """Show sites, links, lag, logs in trouble, and workers.
 
     Example: fairlead status --json
     """

@@ -182,7 +182,7 @@ def _only_one() -> Path:
 app = typer.Typer(
     help="Simulate ships, containers and trouble on real sites; report what arrived.",
     epilog="TOPOLOGY is a shipped topology's name or a YAML file. The same scenario, topology and seed give the same "
-    "messages, byte for byte.",
+    "messages, byte for byte.\n\nExample: fairlead voyage run minimal",
     no_args_is_help=True,
 )
 

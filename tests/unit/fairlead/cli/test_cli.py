@@ -58,6 +58,17 @@ def test_every_command_has_its_help(name: str, capsys: pytest.CaptureFixture[str
     assert f" {name} " in shown.partition("Usage:")[2] and "Example:" in shown
 
 
+@pytest.mark.parametrize("group", sorted({name.split()[0] for name, _ in commands() if " " in name}))
+def test_the_help_of_a_group_ends_with_an_example(group: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The example is a command of the group; ``bridge`` is a command itself, so its help has an example anyway."""
+    assert cli.run([group, "--help"]) == ExitCode.OK
+    shown = capsys.readouterr().out
+    last = "Example:" + shown.rpartition("Example:")[2] if group == "bridge" else shown.rstrip().splitlines()[-1]
+    words = last.split()
+    assert words[:3] == ["Example:", "fairlead", group]
+    assert group == "bridge" or f"{group} {words[3]}" in dict(commands())
+
+
 def test_it_tells_its_versions(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["--version"]) == ExitCode.OK
     first, second = capsys.readouterr().out.splitlines()
