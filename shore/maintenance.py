@@ -26,9 +26,10 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import cache, partial, reduce
 from operator import and_, or_
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -39,6 +40,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from fairlead.errors import RefusedError, UnavailableError
+from fairlead.records import UNREADABLE, decoder
 from shore.delta.lease import check_lease
 from shore.delta.table_errors import check_tables, open_table, unreadable_table_error
 from shore.errors import COMMIT_CONFLICTS
@@ -49,6 +51,8 @@ from shore.tables.alerts_ashore import ALERTS_ASHORE
 
 if TYPE_CHECKING:  # plans need no Spark
     from pyspark.sql import Column, DataFrame, SparkSession
+
+logger = logging.getLogger(__name__)
 
 CLUSTERED: Final = {"readings": "equipment_reference"}
 """The Z-order column of tables that were created before liquid clustering."""
@@ -438,9 +442,15 @@ class KeptSince(msgspec.Struct, frozen=True):
     kept_since: dt.datetime
 
 
+_kept_since = decoder(KeptSince)
+
+
 def kept_since(paths: TablePaths, table: str) -> dt.datetime | None:
     """Return the time before which retention may have deleted rows of a table, by the first of ``TIMES``; None where it
     deleted none. Later rows all exist. The time never moves back, even if the topology sets a longer retention.
+
+    A file that cannot be decoded counts as absent, with one warning in each process. An earlier release left it cut off
+    when the disk was full; the next deletion of old rows writes it anew.
 
     Raises:
         UnavailableError: the storage does not answer.
@@ -449,7 +459,21 @@ def kept_since(paths: TablePaths, table: str) -> dt.datetime | None:
         note = Storage(f"{paths.base}/{_RETENTION}").read(f"{table}.json")
     except FileNotFoundError:
         return None
-    return msgspec.json.decode(note, type=KeptSince).kept_since
+    try:
+        return _kept_since.decode(note).kept_since
+    except UNREADABLE as error:
+        _warn_damaged(f"{paths.base}/{_RETENTION}/{table}.json", str(error))
+        return None
+
+
+@cache
+def _warn_damaged(file: str, why: str) -> None:
+    logger.warning(
+        "%s cannot be read (%s) and counts as absent until old rows are deleted again; until then 'fairlead shore "
+        "verify' may name rows as missing that retention has deleted",
+        file,
+        why,
+    )
 
 
 def wholly_before(table: str, limit: dt.datetime) -> Column:

@@ -17,7 +17,7 @@ from shore.delta.evolution import broken_rules, check_types
 from shore.errors import SchemaError
 from shore.jobs.checkpoint import Checkpoint, backlog_of, read_checkpoint, table_ids, write_checkpoint
 from shore.jobs.runner import JOBS
-from shore.maintenance import CHANGING, TIMES, files_opened, plan_compaction, plan_expiry, plan_vacuum
+from shore.maintenance import CHANGING, TIMES, files_opened, kept_since, plan_compaction, plan_expiry, plan_vacuum
 from shore.paths import TablePaths
 from shore.tables import TABLES
 from tests.support.deltars import append_once, create
@@ -94,6 +94,21 @@ def test_every_table_with_a_retention_has_times() -> None:
     assert set(get_args(RetainedTable)) == set(TIMES)
     for name, columns in TIMES.items():
         assert set(columns) <= set(TABLES[name].plain_schema.names)
+
+
+@pytest.mark.parametrize("content", [b"", b'{"kept_si', b"\xff\xfe", b'{"kept_since": 3}'])
+def test_a_limit_that_cannot_be_read_counts_as_none_with_one_warning(
+    content: bytes, paths: TablePaths, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An earlier release could leave a file cut off when the disk was full. The next deletion of old rows writes it."""
+    file = Path(paths.base) / "retention" / "readings.json"
+    file.parent.mkdir()
+    file.write_bytes(content)
+    assert [kept_since(paths, "readings") for _ in range(2)] == [None, None]
+    (warning,) = caplog.messages
+    assert str(file) in warning
+    file.write_bytes(b'{"kept_since": "2026-03-01T00:00:00Z"}')
+    assert kept_since(paths, "readings") == dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
 
 
 def test_files_that_one_query_opens() -> None:
