@@ -20,10 +20,8 @@ from functools import partial
 
 from edge.custody.protocol import CustodyProtocol
 from edge.custody.term_writer import TermWriter
-from edge.logwriter.records import event_of
 from edge.logwriter.retry import retry_transient
-from edge.messages import RejectReason
-from edge.strays.store import WaitingEvent
+from edge.strays.store import Refusals, WaitingEvent
 from edge.writer_registry import WriterRegistry
 from fairlead.custody.superseded import stale_copies
 from fairlead.custody.view import Grant
@@ -35,15 +33,12 @@ from fairlead.kafka.convention import is_data
 from fairlead.kafka.protocol.errors import Conflict
 from fairlead.kafka.protocol.types import TP, LogPosition
 from fairlead.names import parse_log
-from fairlead.records import UNREADABLE, decoder
+from fairlead.records import UNREADABLE
 from fairlead.records.custody import CustodyEntry, ledger_entries
-from fairlead.records.edge import DeadLetter
-from fairlead.records.reading import milliseconds
 from fairlead.waiting import wait_set
 from topologies.model import Topology
 
 log = logging.getLogger(__name__)
-_letter = decoder(DeadLetter)
 
 _POSITIONS_AT_ONCE = 2_000
 _MEND_AGAIN = 30.0  # seconds after a repair in which the same log is not repaired again
@@ -167,7 +162,7 @@ async def recall_strays(cluster: Cluster, writers: WriterRegistry, protocol: Cus
     wanted = {event.event_id for _, event in waiting}
     entered: set[tuple[str, str]] = set()
     known: set[str] = set()
-    refused: dict[tuple[str, str], int] = {}  # by number and event id: when the last letter was made, ms since 1970
+    refusals = Refusals()
     logs = [TP(writers.ledger.log), TP(writers.events.log), TP(writers.letters.log)]
     async for tp, found in sweep(cluster, await extents(cluster, logs)):
         for record in found:
@@ -176,23 +171,18 @@ async def recall_strays(cluster: Cluster, writers: WriterRegistry, protocol: Cus
             if tp.topic == writers.events.log:
                 known |= {record.key.decode(errors="replace")} & wanted
             elif tp.topic == writers.letters.log:
-                with contextlib.suppress(*UNREADABLE):
-                    letter = _letter.decode(record.value)
-                    event = event_of(letter.payload) if letter.reason == RejectReason.NOT_HOLDER.value else None
-                    if event is not None and event.metadata.event_id in wanted:
-                        number = event.payload.equipment_reference or ""
-                        refused[number, event.metadata.event_id] = milliseconds(letter.received_date_time)
+                refusals.add(tp.topic, record)
             elif record.key.decode(errors="replace") in strays.events:
                 with contextlib.suppress(*UNREADABLE):
                     entry = ledger_entries.decode(record.value)
                     if isinstance(entry, CustodyEntry):
                         entered.add((entry.log, entry.event_id))
-    for topic, waits in waiting:
-        key = topic, waits.event_id
-        if protocol.is_settled(*key, waits.at, known=waits.event_id in known, entered=key in entered):
+    for topic, event in waiting:
+        key = topic, event.event_id
+        if protocol.is_settled(*key, event.at, known=event.event_id in known, entered=key in entered):
             strays.carried_out(*key)
-        elif waits.received_ms <= refused.get((topic.rpartition(".")[2], waits.event_id), -1):
-            strays.refused(topic, waits)
+        elif refusals.cover(writers.letters.log, *key, event.received_ms):
+            strays.refused(topic, event)
 
 
 # -- copies that a seizure has cut off

@@ -1,8 +1,9 @@
 """List the strays that wait, from one site's copies of the ``strays.*`` logs, the ledgers and the containers' logs.
 
 A reading waits until it is in its log: below the offset that the newest marker's ``drained`` names, or found in the
-log by (device, boot, sequence) after ``drained_since``. An event waits until the ledger has an entry with its id, or
-a later event gave the site custody. A site that is behind still lists strays that other sites have drained.
+log by (device, boot, sequence) after ``drained_since``. An event waits until the ledger has an entry with its id, a
+later event gave the site custody, or the dead letters of the site that keeps it have it. A site that is behind still
+lists strays that other sites have drained.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Final, NamedTuple
 
 from edge.logwriter.records import identity, identity_of
 from edge.messages import MessageId
+from edge.strays.store import Refusals
 from fairlead.custody.ledger import Ledgers
 from fairlead.custody.view import CustodyView, Grant, SplitCustodyError
 from fairlead.kafka.client.cluster import Cluster
@@ -28,8 +30,10 @@ from fairlead.records import UNREADABLE, decoder
 from fairlead.records.custody import CustodyEntry
 from fairlead.records.edge import Stray
 from fairlead.records.event import Event
+from fairlead.records.reading import milliseconds
 
 STRAYS_PREFIX: Final = "strays."
+LETTERS_PREFIX: Final = "deadletters."
 _stray = decoder(Stray)
 _event = decoder(Event)
 
@@ -141,6 +145,19 @@ class StrayList:
         opened = self._open[log]
         opened.readings = [each for each in opened.readings if each.name not in there]
 
+    def sites_of_events(self) -> set[str]:
+        """Return the sites that keep events which may wait."""
+        return {each.site for opened in self._open.values() for each in opened.events}
+
+    def drop_refused(self, refusals: Refusals) -> None:
+        """Drop the events that the bridge that kept them has refused."""
+        for log, opened in self._open.items():
+            opened.events = [
+                each
+                for each in opened.events
+                if not refusals.cover(LETTERS_PREFIX + each.site, log, str(each.name), milliseconds(each.received))
+            ]
+
     def waiting(self) -> tuple[WaitingLog, ...]:
         """Return every log with strays, the one with the oldest stray first."""
         logs = [
@@ -169,6 +186,12 @@ async def find_waiting(cluster: Cluster, ledgers: Ledgers, is_box_log: Callable[
         tp: OffsetRange(max(extent.start, unsure[tp].drained_since + 1), extent.end)
         for tp, extent in (await extents(cluster, list(unsure))).items()
     }
+    letters = {f"{LETTERS_PREFIX}{site}" for site in strays.sites_of_events()}
+    refusals = Refusals()
+    async for tp, records in sweep(cluster, await extents(cluster, [TP(name) for name in topics if name in letters])):
+        for record in records:
+            refusals.add(tp.topic, record)
+    strays.drop_refused(refusals)
     async for tp, records in sweep(cluster, tails, wanted=lambda tp, batch: strays.is_part(tp.topic, batch)):
         strays.add_records(tp.topic, records)
     return strays.waiting()

@@ -7,6 +7,7 @@ has the indexes of all sites' strays logs. Memory has only offsets and identitie
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime as dt
 import logging
 from array import array
@@ -17,18 +18,20 @@ from typing import NamedTuple
 from edge.logwriter import records
 from edge.logwriter.dedup import DedupResult, SequenceDedup
 from edge.logwriter.writer import EntryOutcome, LogEntry, LogWriter, Sink
-from edge.messages import MessageId
+from edge.messages import MessageId, RejectReason
 from edge.metrics import Metrics
 from edge.mqtt.acks import PendingAck
 from fairlead.custody.view import CustodyView
-from fairlead.kafka.convention import received_ms
+from fairlead.kafka.convention import is_data, received_ms
 from fairlead.kafka.protocol.record import NewRecord, Record
-from fairlead.records import UNREADABLE
-from fairlead.records.edge import Stray
+from fairlead.records import UNREADABLE, decoder
+from fairlead.records.edge import DeadLetter, Stray
+from fairlead.records.reading import milliseconds
 
 log = logging.getLogger(__name__)
 
 StrayKey = tuple[str, MessageId]
+_letter = decoder(DeadLetter)
 _EVENT = -1  # boot and sequence in the identity of an event
 
 
@@ -47,6 +50,28 @@ class KeptReading(NamedTuple):
     offset: int
     identity: MessageId
     received_ms: int = 0
+
+
+class Refusals:
+    """Which events were refused after they had waited, by the dead letters of one or several sites. Pure."""
+
+    def __init__(self) -> None:
+        self._newest: dict[tuple[str, str, str], int] = {}  # by dead-letter log, container and event id: ms since 1970
+
+    def add(self, letters: str, record: Record) -> None:
+        """Add a record of a dead-letter log; ignore records that are not letters of refused events."""
+        if record.value is None or not is_data(record):
+            return
+        with contextlib.suppress(*UNREADABLE):
+            letter = _letter.decode(record.value)
+            event = records.event_of(letter.payload) if letter.reason == RejectReason.NOT_HOLDER.value else None
+            if event is not None and event.payload.equipment_reference is not None:
+                key = letters, event.payload.equipment_reference, event.metadata.event_id
+                self._newest[key] = milliseconds(letter.received_date_time)
+
+    def cover(self, letters: str, log: str, event_id: str, received_ms: int) -> bool:
+        """Return whether an event was refused. One that came after the last refusal, such as a replay, was not."""
+        return received_ms <= self._newest.get((letters, log.rpartition(".")[2], event_id), -1)
 
 
 class _Kept:

@@ -8,6 +8,9 @@ import datetime as dt
 
 import pytest
 
+from edge.ingest.dead_letters import dead_letter
+from edge.logwriter.records import dead
+from edge.messages import Rejected, RejectReason
 from edge.strays.report import StrayList, find_waiting
 from fairlead.custody.history import chain
 from fairlead.custody.ledger import read_ledgers
@@ -17,7 +20,7 @@ from fairlead.kafka.protocol.record import NewRecord, Record
 from fairlead.records import encode
 from fairlead.records.edge import Stray
 from tests.support.ledgers import LOG, entry
-from tests.unit.edge.samples import BOX_LOG, NOW, event, reading
+from tests.unit.edge.samples import BOX_LOG, NOW, NOW_MS, event, reading
 from tests.unit.fairlead.kafka.conftest import cluster, fake
 from tests.unit.fairlead.kafka.fake_broker import FakeCluster
 from tests.unit.fairlead.kafka.fake_log import put
@@ -107,3 +110,19 @@ async def test_the_logs_themselves_are_asked_after_drained_since(fake: FakeClust
     assert cut[LOG] == 3
     # Number 0 is in the log, but before the marker, and ``drained`` alone covers what came before the marker.
     assert found == {LOG: 2, "containers.elsewhere": 1}
+
+
+async def test_an_event_that_was_refused_waits_no_more(fake: FakeCluster, cluster: Cluster) -> None:
+    """An event whose dead letter is not older than itself does not wait: neither one of another site, nor a new one."""
+    for site in ("tokyo", "star"):
+        put(fake.log(f"strays.{site}"), NewRecord(waiting_event("old"), timestamp_ms=5))
+    again = Stray(log=BOX_LOG, payload=event("LOAD", event_id="again"), received_date_time=NOW + 2 * HOUR, event=True)
+    put(fake.logs["strays.star"], NewRecord(encode(again), timestamp_ms=5))
+    refused = [
+        dead_letter("fairlead/v1/events", event("LOAD", event_id=name), Rejected(RejectReason.NOT_HOLDER, ""), NOW_MS)
+        for name in ("old", "again")
+    ]
+    put(fake.log("deadletters.star"), *(dead(each, 5) for each in refused))
+    fake.log("custody.tokyo")
+    (log,) = await find_waiting(cluster, await read_ledgers(cluster, "tokyo"), lambda log: True)
+    assert [(kept.site, kept.name) for kept in log.events] == [("tokyo", "old"), ("star", "again")]
