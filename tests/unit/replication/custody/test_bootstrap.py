@@ -264,7 +264,7 @@ async def test_a_log_whose_leader_is_waited_for_holds_up_no_other(monkeypatch: p
     answers = [{new[1], new[2]}, {new[2]}, {new[2]}]
 
     async def unserved(_topics: Collection[str], *_: float) -> dict[TopicPartition, BrokerError]:
-        for _ in range(300):
+        for _turn in range(300):
             await asyncio.sleep(0)
         begun.append([topic for topic in new if broker.log(topic).end])
         return {TopicPartition(topic): broker_error(LEADER_NOT_AVAILABLE) for topic in answers.pop(0)}

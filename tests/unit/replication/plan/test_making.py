@@ -16,9 +16,10 @@ from fairlead.kafka.client.metadata import TopicChanges
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.errors import LEADER_NOT_AVAILABLE, BrokerError, broker_error
 from fairlead.kafka.protocol.types import TopicInfo, TopicPartition
+from replication.custody.bootstrap import SERVED
 from replication.link.source_link import SourceLink
 from replication.plan import topics as making
-from replication.plan.topics import SERVED, TopicModel, create_topics, topic_models
+from replication.plan.topics import TopicModel, create_topics, topic_models
 from replication.target.topics import TargetTopics
 from topologies.model import Link
 
