@@ -6,7 +6,7 @@ Every verb looks at both ends, makes a plan, shows it, asks, carries it out, and
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Annotated, Any, Final
 
@@ -181,6 +181,8 @@ def show_one(link: Mapping[str, Any], console: Console) -> None:
             soft_wrap=True,
         )
         console.print(f"  [bold]what to do:[/] {escape(trouble['what_to_do'])}", soft_wrap=True)
+    for text in _consumer_groups(link.get("consumer_groups")):
+        console.print(escape(text), soft_wrap=True)
     if link["checks"] is None:
         console.print(f"[yellow]the ends were not checked:[/] {escape(str(link['checks_error']))}", soft_wrap=True)
     for finding in link["checks"] or ():
@@ -189,6 +191,22 @@ def show_one(link: Mapping[str, Any], console: Console) -> None:
         console.print(f"[{style}]{finding['severity']}[/] {escape(what + finding['needed'])}", soft_wrap=True)
         console.print(f"  why: {escape(finding['why'])}", soft_wrap=True)
         console.print(f"  [bold]what to do:[/] {escape(finding['change'])}", soft_wrap=True)
+
+
+def _consumer_groups(shown: Mapping[str, Any] | None) -> Iterator[str]:
+    """Yield a line for each consumer group that follows a link, and one for each of its logs in a special state."""
+    if shown is None:
+        return
+    if shown["cause"]:
+        yield f"its consumer groups are {shown['state']}: {shown['cause']}"
+    for name, group in shown["groups"].items():
+        yield f"group {name}: {group['state']}, behind: {group['behind']}" + (
+            f": {group['reason']}" if group["reason"] else ""
+        )
+        for log, state in group["not_plain"].items():
+            yield f"  {log}: {state}"
+    for pattern in shown["unmatched"]:
+        yield f"group {pattern}: no such group at the source"
 
 
 def show_writers(topology: Topology, plan: LinkPlan, console: Console) -> None:

@@ -49,7 +49,8 @@ async def describe_link(
     """Return everything about one link.
 
     ``checks`` lists settings of both ends that should be changed; it is null if they could not be read, and
-    ``checks_error`` is the reason.
+    ``checks_error`` is the reason. ``consumer_groups`` is what ``GroupSync.snapshot`` shows; null if no group follows
+    the link, or no replicator runs.
     """
 
     def source() -> KafkaEndpoint:
@@ -75,6 +76,7 @@ async def describe_link(
         "target": {"site": link.to, **ends[1]},
         "logs_in_trouble": dict(logs_of(link, status)),
         "released_logs": dict(releases_of(link, status)),
+        "consumer_groups": groups_of(link, status),
         "checks": checks,
         "checks_error": error,
     }
@@ -98,6 +100,13 @@ def releases_of(link: Link, status: Status | None) -> dict[str, Mapping[str, Any
     """Return the logs of one link that were promoted or failed over to its target."""
     found = status.released() if status else {}
     return {log: each for log, each in sorted(found.items()) if _takes(link, log)}
+
+
+def groups_of(link: Link, status: Status | None) -> Mapping[str, Any] | None:
+    """Return what a running replicator shows of the consumer groups that follow one link; None without any."""
+    now = status.link(link.name) if status is not None and status.running else None
+    found: Mapping[str, Any] | None = now.get("groups") if now is not None else None
+    return found
 
 
 async def probe_login(endpoint: Callable[[], KafkaEndpoint]) -> dict[str, Any]:

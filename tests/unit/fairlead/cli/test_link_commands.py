@@ -33,6 +33,21 @@ links:
   - {from: west, to: far, streams: {orders: all}, rate: 64 kbit/s, priority: {orders: bulk}, groups: ["a*"]}
 """
 
+GROUPS = {
+    "state": "unavailable",
+    "cause": "no coordinator",
+    "unmatched": ["b*"],
+    "groups": {
+        "billing": {
+            "state": "copied",
+            "reason": "1 of 2 logs: begins later",
+            "behind": 12,
+            "not_plain": {"orders.x": "raised"},
+        }
+    },
+}
+"""What a replicator shows of a link's consumer groups (``GroupSync.snapshot``)."""
+
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -196,3 +211,9 @@ def test_one_link_whole(capsys: pytest.CaptureFixture[str]) -> None:
     for state, is_said in (("mirroring", True), ("closed", False)):
         link.show_list([{**listed, "state": state}], Console(width=200))
         assert ("position 1.2 km" in capsys.readouterr().out) is is_said
+    assert "behind: 12" not in told
+    link.show_one({**found, "consumer_groups": GROUPS}, Console(width=200))
+    told = capsys.readouterr().out
+    for words in ("billing: copied, behind: 12: 1 of 2 logs: begins later", "orders.x: raised", "b*: no such group"):
+        assert words in told
+    assert "its consumer groups are unavailable: no coordinator" in told

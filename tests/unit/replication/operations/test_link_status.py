@@ -12,7 +12,9 @@ import pytest
 
 from fairlead.home import FRESH
 from replication.operations.links.access import Status, has_acted, read_status, status_file
+from replication.operations.links.report import groups_of
 from replication.overrides import Override, OverrideKind
+from topologies.model import Link
 
 AT = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
 RELEASED = {"verb": "promote", "since": AT.isoformat(), "by": "ann", "end": 5}
@@ -74,3 +76,12 @@ def test_a_replicator_runs_while_its_report_is_fresh_and_its_process_there(
     assert status.link("a->b") == {"name": "a->b"} and status.link("b->a") is None
     file.write_text("{half")
     assert read_status(tmp_path, "b") is None
+
+
+def test_consumer_groups_of_a_link_are_shown_while_the_replicator_runs() -> None:
+    link = Link.model_validate({"from": "a", "to": "b", "streams": {"s": "all"}, "groups": ["g"]})
+    shown = {"state": "up", "groups": {"g": {"state": "copied", "behind": 0}}}
+    snapshot = {"links": [{"name": "a->b", "state": "mirroring", "groups": shown}]}
+    assert groups_of(link, Status("b", True, snapshot)) == shown
+    assert groups_of(link, Status("b", False, snapshot)) is None
+    assert groups_of(link, None) is None
