@@ -8,8 +8,8 @@ A link with ``when: berthed`` is open while the ship is in the port at the link'
   are sometimes forgotten, and the ship must upload all the same. A later event overrules positions.
 
 **In port by position**: within ``PORT_NMI`` of the port and lying still. It stays so until the ship is
-``LEAVE_NMI`` away, makes way, or anchors. **Away**: at least ``LEAVE_NMI`` from the port and not lying still there, or
-in port elsewhere. A terminal may be far from the coordinates of its port, so a ship that lies still is not away.
+``LEAVE_NMI`` away, makes way, or anchors. **Away**: more than ``LEAVE_NMI`` from the port and not lying still there,
+or in port elsewhere. A terminal may be far from the coordinates of its port, so a ship that lies still is not away.
 
 Events and positions come from two logs. Which of the two is read first makes no difference: times in the records
 decide between an event and a position. Events among each other, and positions among each other, count in log order.
