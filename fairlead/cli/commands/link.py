@@ -320,7 +320,8 @@ def describe(
     """Show one link: policy, both ends, and every topic that is not mirrored.
 
     Checks whether both ends answer and have the settings that the link needs. Shows the cause of each log's trouble and
-    what to do. Ends with 4 when an end does not answer, with 1 when a check finds that copies cannot be equal.
+    what to do, and how far behind each consumer group is. Ends with 4 when an end does not answer, with 1 when a check
+    finds that copies cannot be equal.
 
     Example: fairlead link describe 'tokyo->sydney'
     """
