@@ -27,6 +27,7 @@ from replication.operations.links.facts import PATIENCE, LinkOperation, LinkScop
 from replication.operations.links.plan import LinkPlan, plan_links
 from replication.operations.links.report import describe_link, list_links
 from replication.operations.links.steps import WAIT, LinkRun, WriteOrders, carry_out
+from replication.states import ELSEWHERE
 from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology, running_kafka
 from topologies.model import Link, Topology
 from topologies.users import Role, service_users
@@ -197,6 +198,8 @@ def _consumer_groups(shown: Mapping[str, Any] | None) -> Iterator[str]:
     """Yield a line for each consumer group that follows a link, and one for each of its logs in a special state."""
     if shown is None:
         return
+    if shown["state"] == ELSEWHERE:
+        yield "a replicator on another machine copies its consumer groups: it leads the members"
     if shown["cause"]:
         yield f"its consumer groups are {shown['state']}: {shown['cause']}"
     for name, group in shown["groups"].items():

@@ -217,3 +217,6 @@ def test_one_link_whole(capsys: pytest.CaptureFixture[str]) -> None:
     for words in ("billing: copied, behind: 12: 1 of 2 logs: begins later", "orders.x: raised", "b*: no such group"):
         assert words in told
     assert "its consumer groups are unavailable: no coordinator" in told
+    other = {"state": "elsewhere", "cause": "", "unmatched": [], "groups": {}}
+    link.show_one({**found, "consumer_groups": other}, Console(width=200))
+    assert "a replicator on another machine copies its consumer groups" in capsys.readouterr().out
