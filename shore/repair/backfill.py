@@ -24,10 +24,9 @@ from shore.kept import Kept, comparable, forgotten, kept_of
 from shore.paths import TablePaths
 from shore.repair.logs import LogRepair, find_odd_rows, repair_logs
 from shore.tables import TABLES
-from shore.tables.catalogue import job_of
 from shore.tables.graph import Derived
 from shore.tables.model import MICROSECOND
-from shore.verify.catalogue import BY_STATE, DERIVED, FROM_LOGS, FromLogs, sources_of
+from shore.verify.catalogue import BY_STATE, DERIVED, FROM_LOGS, FromLogs, mended_by, sources_of
 from shore.verify.compare import compare
 from topologies.model import Topology
 
@@ -246,7 +245,7 @@ def _wanted(tables: Collection[str] | None) -> frozenset[str] | None:
         if name not in possible:
             raise ConfigurationError(
                 f"table {name} cannot be backfilled: it does not follow from other tables alone",
-                hint=f"run 'fairlead shore rebuild {job_of(name)}'; tables that can be: {', '.join(sorted(possible))}",
+                hint=f"run '{mended_by(name)}'; tables that can be: {', '.join(sorted(possible))}",
             )
     return frozenset(tables)
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from deltalake.exceptions import DeltaError
 
 from fairlead.cli.app import run
 from fairlead.cli.commands.shore.tables import what_to_do
-from fairlead.errors import UnavailableError
+from fairlead.errors import ConfigurationError, UnavailableError
 from shore.delta import table_errors
 from shore.paths import TablePaths
+from shore.repair.backfill import ALWAYS, plan_backfill
 from shore.tables import TABLES
 from shore.verify.compare import TableCheck, Verification
 from tests.support.deltars import create
@@ -60,6 +62,21 @@ def test_each_difference_is_told_with_the_command_that_ends_it(table: str, comma
     assert counts == f"differing: {table}: 1,000 rows"
     assert command in todo
     assert "fairlead shore run --once" in todo
+
+
+@pytest.mark.parametrize(
+    ("table", "command"),
+    [
+        ("geofences", "fairlead shore run --once"),
+        ("alerts_ashore", "fairlead shore rebuild alerts --yes"),
+        ("feeds", "fairlead shore rebuild feeds --yes"),
+    ],
+)
+def test_a_table_that_cannot_be_backfilled_is_told_with_the_command_that_fills_it(table: str, command: str) -> None:
+    nothing = cast(Any, None)  # the table is refused before anything is opened
+    with pytest.raises(ConfigurationError, match=f"table {table} cannot be backfilled") as error:
+        plan_backfill(nothing, nothing, nothing, ALWAYS, [table])
+    assert error.value.hint.startswith(f"run '{command}'; ")
 
 
 def test_nothing_to_do_is_not_told_and_what_waits_is() -> None:
