@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 from shore.delta.commit import conform
 from shore.delta.lake import Lake, computed
-from shore.jobs.checkpoint import backlog_of, read_checkpoint, table_ids
+from shore.jobs.checkpoint import Checkpoint, backlog_of, read_checkpoint, table_ids
 from shore.jobs.reference import rows_of_topology
 from shore.kept import Kept, comparable, forgotten, kept_of, kept_rows, whole_since
 from shore.paths import TablePaths
@@ -37,24 +37,16 @@ def check_derived(derived: Derived, lake: Lake, topology: Topology, *, small: La
         PySparkException: a table cannot be read.
     """
     name, paths = derived.table.name, lake.paths
-    for _ in range(_ATTEMPTS):
-        versions = versions_of(paths, (name, *derived.inputs))
-        if versions is None:
-            return _not_compared(name, 0, "the table or one of its inputs is not there yet")
-        behind, why = _lag(derived, paths)
-        if why:
-            return _not_compared(name, behind, why)
-        if versions_of(paths, versions) == versions:
-            break
-    else:
-        return _not_compared(name, None, "the tables change all the time; try again, or stop shore first")
+    versions, behind, why = settled(paths, (name, *derived.inputs), lambda: _lag(derived, paths))
+    if why:
+        return TableCheck(table=name, kind="derived", same=None, behind=behind, notes=(why,))
     kept = kept_of(paths, versions)
     if why := forgotten(derived, kept):
         return TableCheck(table=name, kind="derived", same=None, behind=behind, forgotten=True, notes=(why,))
     lake = small if small is not None and lake.are_small(versions) else lake
     found = compare_derived(derived, lake, topology, versions, kept)
     if found.differing and read_checkpoint(paths, job_of(name)) is None:
-        return _not_compared(name, None, f"job {job_of(name)} has not run yet")
+        return TableCheck(table=name, kind="derived", same=None, notes=(f"job {job_of(name)} has not run yet",))
     if (since := whole_since(derived, kept)) is None:
         return _checked(name, found, behind)
     note = f"rows before {since:%Y-%m-%d %H:%M} UTC are not compared: retention has deleted rows of "
@@ -102,23 +94,51 @@ def _checked(table: str, found: Compared, behind: int | None, *notes: str) -> Ta
     )
 
 
-def _not_compared(table: str, behind: int | None, why: str) -> TableCheck:
-    return TableCheck(table=table, kind="derived", same=None, behind=behind, notes=(why,))
+def settled(
+    paths: TablePaths, tables: Collection[str], lag: Callable[[], tuple[int, str]]
+) -> tuple[dict[str, int], int | None, str]:
+    """Return versions of the tables of one moment at which the job had read all of its inputs.
+
+    Args:
+        lag: Returns how many rows of its inputs the job has not read, and why the tables cannot be compared now (empty
+            when they can): ``job_lag``, or what calls it.
+
+    Returns:
+        The versions, the job's rows to read (None: not known), and why there was no such moment (empty when there was).
+    """
+    for _ in range(_ATTEMPTS):
+        versions = versions_of(paths, tables)
+        if versions is None:
+            return {}, 0, "the table or one of its inputs is not there yet"
+        behind, why = lag()
+        if why:
+            return {}, behind, why
+        if versions_of(paths, versions) == versions:
+            return versions, behind, ""
+    return {}, None, "the tables change all the time; try again, or stop shore first"
+
+
+def job_lag(checkpoint: Checkpoint, paths: TablePaths) -> tuple[int, str]:
+    """Return how many rows of its input tables the job of a checkpoint has not read, and why what it writes cannot be
+    compared now (empty when it can)."""
+    job = checkpoint.job
+    if checkpoint.under_way:
+        return 0, f"job {job} works on a batch, or broke off in one; the next 'fairlead shore run' ends it"
+    backlog = backlog_of(checkpoint, paths, table_ids(paths, TABLES))
+    return backlog.rows, f"job {job} has {backlog.rows:,} rows still to read" if backlog.rows else ""
 
 
 def _lag(derived: Derived, paths: TablePaths) -> tuple[int, str]:
-    """Rows of the inputs that the job has not read, and why the table cannot be compared (empty when it can)."""
+    """Return ``job_lag`` of a table's job. A job that reads logs itself must have read as far as its inputs."""
     job = job_of(derived.table.name)
     checkpoint = read_checkpoint(paths, job)
     if checkpoint is None:
         return 0, ""  # the job may have nothing to do
-    if checkpoint.under_way:
-        return 0, f"job {job} works on a batch, or broke off in one; the next 'fairlead shore run' ends it"
-    backlog = backlog_of(checkpoint, paths, table_ids(paths, TABLES))
-    if backlog.rows:
-        return backlog.rows, f"job {job} has {backlog.rows:,} rows still to read"
-    for source in FROM_LOGS:  # a job that reads logs itself must have read as far as its inputs
-        if source.job != job and checkpoint.positions and not set(source.tables).isdisjoint(derived.inputs):
+    behind, why = job_lag(checkpoint, paths)
+    if why or not checkpoint.positions:
+        return behind, why
+    for source in FROM_LOGS:
+        if source.job != job and not set(source.tables).isdisjoint(derived.inputs):
             other = read_checkpoint(paths, source.job)
             apart = _apart(checkpoint.positions, other.positions if other is not None else {})
             if apart or (other is not None and other.under_way):

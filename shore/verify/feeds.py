@@ -27,14 +27,14 @@ from shore.feeds.ashore import odd_in_log
 from shore.feeds.entitlement import order_of_feeds
 from shore.feeds.readers import SHORE_LOG, FeedReader
 from shore.feeds.records import customer_of, feed_topic, given_rows
-from shore.jobs.checkpoint import backlog_of, read_checkpoint, table_ids
+from shore.jobs.checkpoint import read_checkpoint
 from shore.jobs.feeds import INPUTS, Inputs, everything_due, ledgers
 from shore.paths import CUSTOMERS, TablePaths
 from shore.sink.exactly_once import app_of
-from shore.tables import TABLES
 from shore.tables.feeds import CUSTOMER_FEED, FEEDS
 from shore.tables.reference import OWNERS, SITES
 from shore.verify.compare import Difference, TableCheck
+from shore.verify.derived import job_lag, settled
 from shore.verify.digests import (
     Digest,
     ExpectedDigests,
@@ -52,7 +52,6 @@ from shore.verify.logs import CLIENT_ID, Limits, extents_of
 from topologies.model import SHORE_ALERTS
 
 _SHOWN: Final = 10
-_ATTEMPTS: Final = 3
 _COMPARED: Final = (*INPUTS, FEEDS.name, SITES.name, OWNERS.name)
 """The tables that say what customers are entitled to and what they have."""
 _FEEDS: Final = Shape(
@@ -250,7 +249,7 @@ def _twice(opened: duckdb.DuckDBPyConnection, rows: pads.Dataset) -> list[Differ
 def _missing(lake: Lake, readers: Sequence[FeedReader], small: Lake | None) -> tuple[list[Difference], list[str]]:
     """Records that customers are entitled to and lack (``missing``), or have and are not entitled to (``extra``). Not
     compared while the job still has rows to read; the second value says so."""
-    versions, why = _settled(lake.paths)
+    versions, _, why = settled(lake.paths, _COMPARED, lambda: _lag(lake.paths))
     if why:
         return [], [f"what customers are entitled to was not compared: {why}"]
     lake = small if small is not None and lake.are_small(versions) else lake
@@ -265,23 +264,10 @@ def _missing(lake: Lake, readers: Sequence[FeedReader], small: Lake | None) -> t
     return found, []
 
 
-def _settled(paths: TablePaths) -> tuple[dict[str, int], str]:
-    """Return versions of the tables of one moment at which the job had read all of them, or why there are none."""
-    for _ in range(_ATTEMPTS):
-        versions = _versions(paths)
-        checkpoint = read_checkpoint(paths, "feeds")
-        if checkpoint is None:
-            return {}, "job feeds has not run yet"
-        backlog = backlog_of(checkpoint, paths, table_ids(paths, TABLES))
-        if checkpoint.under_way or backlog.rows:
-            return {}, f"{backlog.rows:,} rows are still to be read"
-        if _versions(paths) == versions:
-            return versions, ""
-    return {}, "the tables change all the time; try again, or stop shore first"
-
-
-def _versions(paths: TablePaths) -> dict[str, int]:
-    return {name: DeltaTable(paths.table(name)).version() for name in _COMPARED}
+def _lag(paths: TablePaths) -> tuple[int, str]:
+    """Return ``job_lag`` of job ``feeds``."""
+    checkpoint = read_checkpoint(paths, "feeds")
+    return (0, "job feeds has not run yet") if checkpoint is None else job_lag(checkpoint, paths)
 
 
 def _told(what: Any, row: Sequence[Any]) -> Difference:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -289,6 +290,13 @@ def test_verify_names_what_the_log_lacks_and_what_it_has_otherwise(
     assert found() == {"extra shore alerts/@3@0", "extra shore alerts/@3@1", "extra shore told/@4@0"}
     table.delete("alert_id like '%@3' or alert_id like '%@4'")
     assert found() == set(), "what the tables have no more stays"
+
+    begun = Path(delivery.lake.paths.checkpoint("feeds")) / "offsets"
+    shutil.copy(begun / "0", begun / "1")
+    (check,) = verify(spark, topology, world.endpoint, tmp_path, ["feeds"]).tables
+    assert check.same is True
+    assert "job feeds works on a batch, or broke off in one" in check.notes[0]
+    (begun / "1").unlink()
 
     def meanwhile(*asked: Any) -> Any:
         fill(tmp_path, {"alerts_ashore": [state(delivery.box, 6, 0)]})
