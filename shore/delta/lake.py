@@ -116,17 +116,20 @@ class Lake:
 
         Else Spark reads a table that is not small in the version that is the newest when it computes rows.
         """
-        from deltalake import DeltaTable as Reader  # as in ``is_empty``
-
-        versions = {name: Reader(self.paths.table(name)).version() for name in tables}
-        return replace(self, _fixed=self.inputs(versions, versions))
+        found = {}
+        for name in tables:
+            version, small = self._small.read(name)
+            found[name] = self._by_spark(name, version) if small is None else small
+        return replace(self, _fixed=found)
 
     def read(self, table: str, version: int | None = None) -> DataFrame:
         """Return a table's rows in its newest version, or in ``version``."""
         if version is None and table in self._fixed:
             return self._fixed[table]
-        if (small := self._small.read(table, version)) is not None:
-            return small
+        _, small = self._small.read(table, version)
+        return self._by_spark(table, version) if small is None else small
+
+    def _by_spark(self, table: str, version: int | None) -> DataFrame:
         reader = self.spark.read.format("delta")
         if version is not None:
             reader = reader.option("versionAsOf", version)
@@ -236,8 +239,8 @@ class SmallTables:
         self._read = dict[tuple[str, int], DataFrame | None]()
         self._reading = threading.Lock()
 
-    def read(self, table: str, version: int | None = None) -> DataFrame | None:
-        """Return a table's rows in its newest version, or in ``version``; None where the table is larger."""
+    def read(self, table: str, version: int | None = None) -> tuple[int, DataFrame | None]:
+        """Return a table's newest version, or ``version``, and its rows; None where the table is larger."""
         from deltalake import DeltaTable as Reader  # as in ``Lake.is_empty``
 
         there = Reader(self._paths.table(table), version=version)
@@ -245,7 +248,7 @@ class SmallTables:
         with self._reading:
             if key not in self._read:
                 self._read[key] = self._frame(there.to_pyarrow_table()) if _is_small(there) else None
-            return self._read[key]
+            return key[1], self._read[key]
 
     def _frame(self, rows: pa.Table) -> DataFrame:
         whole = rows.combine_chunks() if rows.num_rows else _without_rows(rows.schema)
