@@ -147,8 +147,7 @@ def due(
     readers: Sequence[FeedReader],
     periods: DataFrame,
     look: Look = EVERYTHING,
-    readings_since: dt.datetime | None = None,
-    digests_since: dt.datetime | None = None,
+    kept: Mapping[str, dt.datetime] = {},
 ) -> DataFrame:
     """Compute what to append to feeds so that they have exactly what their customers are entitled to.
 
@@ -157,8 +156,7 @@ def due(
             ``feeds``, ``sites`` and ``owners``, by name. Only those that are needed are read.
         readers: The customers with feeds, and ``SHORE_LOG`` where shore writes its alerts.
         periods: Of these customers (``shore.feeds.periods``).
-        readings_since: Retention may have deleted earlier rows of ``readings``; None: it has deleted none.
-        digests_since: The same of ``digests``.
+        kept: What retention may have deleted of the tables ``Look.aging`` (``shore.kept.kept_of``).
 
     Returns:
         Rows of ``DUE``, unordered. Append them to a feed in the order of ``order_of_feeds``.
@@ -168,7 +166,7 @@ def due(
     if own := [reader for reader in readers if reader != SHORE_LOG]:
         customers = customer_rows(spark, own)
         parts += _copied(inputs, customers, periods, look)
-        parts += _made(inputs, customers, own, periods, look, readings_since, digests_since)
+        parts += _made(inputs, customers, own, periods, look, kept)
     if SHORE_LOG in readers:
         parts += _of_shore(inputs, look)
     if not parts:
@@ -260,8 +258,7 @@ def _made(
     readers: Sequence[FeedReader],
     periods: DataFrame,
     look: Look,
-    readings_since: dt.datetime | None,
-    digests_since: dt.datetime | None,
+    kept: Mapping[str, dt.datetime],
 ) -> Iterable[DataFrame]:
     """Records made for feeds: first those to retract, then those to deliver."""
     grains = {reader.grain for reader in readers}
@@ -330,12 +327,12 @@ def _made(
         given = _in_scope(given, look.events, begins, {"milestones": moved, "alerts": alarmed, "digests": digested})
     if ashore is not None:
         given = without_deleted_alerts(given, ashore, periods, customers)
-    given = with_stays(given, periods, readings_since)
+    given = with_stays(given, periods, kept.get("readings"))
     made = reduce(DataFrame.unionByName, derived) if derived else spark.createDataFrame([], _MADE)
-    made = without_reached_before(made, given, readings_since)
-    if near_digests is not None and digests_since is not None:
+    made = without_reached_before(made, given, kept.get("readings"))
+    if near_digests is not None and "digests" in kept:
         _, seen, since = near_digests
-        given = without_deleted_digests(given, made, seen, periods, since, digests_since)
+        given = without_deleted_digests(given, made, seen, periods, since, kept["digests"])
     given, made = given.localCheckpoint(), made.localCheckpoint()  # both are read twice, and their plans are large
     if look.everything or look.boxes or digested or derived:
         yield spark.sql(

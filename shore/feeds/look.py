@@ -96,6 +96,13 @@ class Look:
         return found | self.moved | self.alarmed | self.digested.keys()
 
     @property
+    def aging(self) -> tuple[str, ...]:
+        """The tables of which it counts what retention may have deleted."""
+        if self.everything or self.digested:
+            return ("readings", "digests")
+        return ("readings",) if self.boxes or self.since else ()
+
+    @property
     def boxes(self) -> frozenset[str]:
         """The containers that are compared as a whole."""
         return self.whole or frozenset()

@@ -8,7 +8,6 @@ record may arrive before or after its booking.
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -30,7 +29,7 @@ from shore.jobs.first_fill import without_batch
 from shore.jobs.model import JobContext
 from shore.jobs.move import note_feeds_taken_over
 from shore.jobs.reference import stored
-from shore.maintenance import kept_since
+from shore.kept import Kept, kept_of
 from shore.sink.exactly_once import FeedSink
 from shore.sink.feed_logs import create_feeds
 from shore.sink.takeover import take_over
@@ -151,15 +150,12 @@ class Inputs(Mapping[str, DataFrame]):
             self._opened[table] = lake.read(table, version)
         return self._opened[table]
 
-    def since(self) -> tuple[dt.datetime | None, dt.datetime | None]:
-        """Return the times before which tables ``readings`` and ``digests``, as they were opened, may lack rows by
-        their retention; None where one lacks none. Retention notes the time before it deletes rows, so the tables are
-        opened first."""
-        return self._since("readings"), self._since("digests")
-
-    def _since(self, table: str) -> dt.datetime | None:
-        self[table]
-        return kept_since(self._lake.paths, table)
+    def kept(self, tables: Sequence[str]) -> Kept:
+        """Open these tables, and return which rows retention may have deleted of them. It notes that before it deletes
+        rows, so the tables are opened first."""
+        for table in tables:
+            self[table]
+        return kept_of(self._lake.paths, tables)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._opened)
@@ -176,7 +172,8 @@ def everything_due(inputs: Inputs, readers: Sequence[FeedReader], believed_by: L
     """
     bookings = inputs["bookings"]
     held = periods(bookings, customer_rows(bookings.sparkSession, readers))
-    return due(inputs, readers, held, Look(whole=None, ledgers=believed_by), *inputs.since())
+    look = Look(whole=None, ledgers=believed_by)
+    return due(inputs, readers, held, look, inputs.kept(look.aging))
 
 
 @dataclass(slots=True)
@@ -215,8 +212,8 @@ class Feeds:
         look = look_of(batch, keys, inputs, held, grains, self.believed_by, at_sea)
         count = 0
         if look.named or look.events is not None:
-            since = inputs.since() if look.boxes or look.since or look.digested else (None, None)
-            count = self.sink.append(due(inputs, self.readers, of_boxes(held, look.named), look, *since))
+            kept = inputs.kept(look.aging)
+            count = self.sink.append(due(inputs, self.readers, of_boxes(held, look.named), look, kept))
         if self._at_sea is not None:
             self._at_sea.note(keys)
         return count

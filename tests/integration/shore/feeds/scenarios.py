@@ -242,7 +242,8 @@ def _deliver(
                 world.at_sea = AtSea({box: at for box, at in stored.items() if int(box[4:9]) == world.number})
         at_sea = {box: time for world in wanted if world.at_sea for box, time in world.at_sea.times.items()}
         look = look_of(batch, keys, inputs, held, {reader.grain for reader in readers}, at_sea=at_sea)
-    lacking = due(inputs, readers, held, look, since).orderBy(*order_of_feeds()).toArrow().to_pylist()
+    kept = {} if since is None else {"readings": since}
+    lacking = due(inputs, readers, held, look, kept).orderBy(*order_of_feeds()).toArrow().to_pylist()
     assert lacking == by_duck(tables, readers, wanted, None if wish == "everything" else changes, since)
     found: dict[int, dict[str, list[Record]]] = {world.number: defaultdict(list) for world in wanted}
     for world in wanted:

@@ -55,7 +55,8 @@ def lacking(
     batch = changed(spark, changes)
     at_sea = AtSea.of(inputs["feeds"]).times
     look = look_of(batch, keys_of(batch), inputs, held, {grain}, ledgers, at_sea)
-    ordered = due(inputs, readers, held, look, None, digests_since).orderBy(*order_of_feeds())
+    kept = {} if digests_since is None else {"digests": digests_since}
+    ordered = due(inputs, readers, held, look, kept).orderBy(*order_of_feeds())
     found: list[dict[str, Any]] = ordered.toArrow().to_pylist()
     return found
 
