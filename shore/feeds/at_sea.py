@@ -24,10 +24,10 @@ SEEN: Final = "least(device_date_time, coalesce(received_date_time, device_date_
 """The time of a reading as digests have it: a clock that is ahead counts as the moment of receipt."""
 
 _REACHED: Final = f"""
-    select r.equipment_reference, date_trunc('MILLISECOND', max({SEEN})) as at
-    from {{readings}} r join {{since}} s on s.equipment_reference = r.equipment_reference
-    where r.device_date_time >= s.since
-    group by r.equipment_reference
+select r.equipment_reference, date_trunc('MILLISECOND', max({SEEN})) as at
+from {{readings}} r join {{since}} s on s.equipment_reference = r.equipment_reference
+where r.device_date_time >= s.since
+group by r.equipment_reference
 """  # noqa: S608  # our own names
 
 _DIGESTS: Final = f"""
@@ -46,8 +46,7 @@ newest as (
         partition by customer, equipment_reference order by reading_date_time desc, log, log_offset
     ) as place
     from seen
-),
-reached as ({_REACHED})
+)
 select
     n.customer,
     concat('digests/', n.equipment_reference) as log,
@@ -70,7 +69,7 @@ select
         'immersed', n.immersed
     )) as content
 from newest n
-left join reached r on r.equipment_reference = n.equipment_reference
+left join {{reached}} r on r.equipment_reference = n.equipment_reference
 where n.place = 1 and (r.at is null or r.at < n.reading_date_time)
 """  # noqa: S608  # our own names
 
@@ -86,7 +85,7 @@ select g.* from {{given}} g
 left join {{made}} m on m.customer = g.customer and m.log = g.log
 left join {{periods}} p
     on p.customer = g.customer and p.equipment_reference = g.equipment_reference and p.grain = 'detailed'
-left join ({_REACHED}) r on r.equipment_reference = g.equipment_reference
+left join {{reached}} r on r.equipment_reference = g.equipment_reference
 where not (
     g.log like 'digests/%' and m.customer is null and g.device_date_time < timestamp_seconds({{limit}})
     and coalesce({covered("g.device_date_time")}, false) and (r.at is null or r.at < g.device_date_time)
@@ -94,17 +93,26 @@ where not (
 """  # noqa: S608
 
 
-def digests_at_sea(digests: DataFrame, readings: DataFrame, periods: DataFrame, since: DataFrame) -> DataFrame:
+def times_reached(readings: DataFrame, since: DataFrame) -> DataFrame:
+    """Return how far readings have come: the newest time (``at``, as digests have it) by ``equipment_reference``.
+
+    Args:
+        readings: Readings of the containers in ``since``, from that time on.
+        since: From when on digests and readings count (``since``, whole milliseconds as digests have them), by
+            ``equipment_reference``. No digest of an earlier time may be due.
+    """
+    return readings.sparkSession.sql(_REACHED, readings=readings, since=since)
+
+
+def digests_at_sea(digests: DataFrame, reached: DataFrame, periods: DataFrame, since: DataFrame) -> DataFrame:
     """Compute the digests of all customers, as rows of ``shore.feeds.coarse.MADE``.
 
     Args:
         digests: Digests made at or after the first time in ``since``.
-        readings: Readings of the containers in ``since``, from that time on.
+        reached: From ``times_reached``, with the same ``since``.
         periods: From ``shore.feeds.periods.periods``.
-        since: From when on digests and readings count (``since``, whole milliseconds as digests have them), by
-            ``equipment_reference``. No digest of an earlier time may be due.
     """
-    return digests.sparkSession.sql(_DIGESTS, digests=digests, readings=readings, periods=periods, since=since)
+    return digests.sparkSession.sql(_DIGESTS, digests=digests, reached=reached, periods=periods, since=since)
 
 
 def without_reached_before(made: DataFrame, given: DataFrame, readings_since: dt.datetime | None) -> DataFrame:
@@ -124,9 +132,8 @@ def without_reached_before(made: DataFrame, given: DataFrame, readings_since: dt
 def without_deleted_digests(
     given: DataFrame,
     made: DataFrame,
-    readings: DataFrame,
+    reached: DataFrame,
     periods: DataFrame,
-    since: DataFrame,
     digests_since: dt.datetime,
 ) -> DataFrame:
     """Return what feeds have (rows of ``newest_rows``) without digests that retention may have deleted, that no reading
@@ -134,10 +141,10 @@ def without_deleted_digests(
 
     Args:
         made: What feeds must have (rows of ``shore.feeds.coarse.MADE``): a newer digest takes the place of an old one.
-        readings, periods, since: As in ``digests_at_sea``.
+        reached, periods: As in ``digests_at_sea``.
         digests_since: Retention may have deleted digests of earlier times.
     """
     limit = int(digests_since.timestamp())  # the start of a day
     return given.sparkSession.sql(
-        _WITHOUT_DELETED, given=given, made=made, readings=readings, periods=periods, since=since, limit=limit
+        _WITHOUT_DELETED, given=given, made=made, reached=reached, periods=periods, limit=limit
     )

@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, BooleanType, IntegerType, LongType, StringType, StructType, TimestampType
 
 from shore.feeds.ashore import alerts_for_log, alerts_found_ashore, without_deleted_alerts
-from shore.feeds.at_sea import digests_at_sea, without_deleted_digests, without_reached_before
+from shore.feeds.at_sea import digests_at_sea, times_reached, without_deleted_digests, without_reached_before
 from shore.feeds.coarse import hours, milestones, with_stays
 from shore.feeds.look import BOX, EVERYTHING, MOST_LITERALS, Look, among, of_boxes, time_ranges, without_boxes
 from shore.feeds.movements import NAME, movements
@@ -299,10 +299,12 @@ def _made(
         )
         derived.append(alerts_found_ashore(ashore, told, periods, customers))
     digested = look.boxes | look.digested.keys()
-    near_digests: tuple[DataFrame, DataFrame, DataFrame] | None = None
+    seen: DataFrame | None = None
     if "detailed" in grains and (look.digested or look.everything):
-        near_digests = _of_digests(inputs, periods, None if look.everything else look.digested)
-        said, seen, since = near_digests
+        said, readings, since = _of_digests(inputs, periods, None if look.everything else look.digested)
+        seen = times_reached(readings, since)
+        if "digests" in kept:
+            seen = seen.localCheckpoint()  # what is given and what is made are computed apart, and both need it
         derived.append(digests_at_sea(said, seen, periods, since))
     feeds = inputs["feeds"].where(F.col("log").contains("/"))
     if look.everything:
@@ -330,9 +332,8 @@ def _made(
     given = with_stays(given, periods, kept.get("readings"))
     made = reduce(DataFrame.unionByName, derived) if derived else spark.createDataFrame([], _MADE)
     made = without_reached_before(made, given, kept.get("readings"))
-    if near_digests is not None and "digests" in kept:
-        _, seen, since = near_digests
-        given = without_deleted_digests(given, made, seen, periods, since, kept["digests"])
+    if seen is not None and "digests" in kept:
+        given = without_deleted_digests(given, made, seen, periods, kept["digests"])
     given, made = given.localCheckpoint(), made.localCheckpoint()  # both are read twice, and their plans are large
     if look.everything or look.boxes or digested or derived:
         yield spark.sql(
