@@ -40,7 +40,7 @@ from shore.tables.itineraries import (
     named,
     ship_events,
 )
-from shore.tables.model import FIRST, MICROSECOND, Table, micros_of, time_of
+from shore.tables.model import MICROSECOND, Table, micros_of, time_of
 from shore.tables.operations import HAPPENED
 from shore.tables.ships_now import SHIPS_NOW, USED, ships_now
 
@@ -248,7 +248,7 @@ def update_visits(lake: Lake, spans: Mapping[str, Span]) -> None:
 
 
 def _before(span: Span, back: dt.timedelta | None) -> int | None:
-    return None if back is None else max(span.first - back // MICROSECOND, micros_of(FIRST))
+    return None if back is None else span.first - back // MICROSECOND
 
 
 def nearby(movements: DataFrame, spans: Mapping[str, Span]) -> tuple[DataFrame, dict[str, TimeBounds]]:
@@ -258,8 +258,8 @@ def nearby(movements: DataFrame, spans: Mapping[str, Span]) -> tuple[DataFrame, 
     for back in _LOOK_BACK:
         rows = movements.where(F.col(_SHIP).isin(sorted(left)))
         if back is not None:
-            since = max(min(span.first for span in left.values()) - back // MICROSECOND, micros_of(FIRST))
-            rows = rows.where(F.col("event_date_time") >= F.lit(time_of(since)))
+            since = time_of(min(span.first for span in left.values()) - back // MICROSECOND)
+            rows = rows.where(F.col("event_date_time") >= F.lit(since))
         found = windows(rows, left, cut=back is not None)
         parts.append(rows.where(F.col(_SHIP).isin(sorted(found))))
         bounds |= found
@@ -321,12 +321,10 @@ def _replace(lake: Lake, table: Table, fresh: DataFrame, bounds: Mapping[str, Ti
     inside = F.col(_SHIP) == F.col("scope_ship")
     inside &= F.col("scope_since").isNull() | (begin >= F.col("scope_since"))
     inside &= F.col("scope_until").isNull() | (begin < F.col("scope_until"))
-    since = [each.since for each in bounds.values()]
-    literals: list[Bound] = [_times(begins, since, [each.until for each in bounds.values()])]
+    first = _end([each.since for each in bounds.values()], min)
+    literals: list[Bound] = [Between(begins, first, _end([each.until for each in bounds.values()], max))]
     if len(bounds) <= _NAMED:
         literals.append(OneOf(_SHIP, bounds.keys()))
-    known = [each for each in since if each is not None]
-    first = min(known, default=None) if len(known) == len(since) else None
     _replace_within(lake, table, fresh, lambda rows: rows.join(scope, inside, "left_semi"), literals, first)
 
 
@@ -336,15 +334,15 @@ def _replace_within(
     fresh: DataFrame,
     within: Callable[[DataFrame], DataFrame] = lambda rows: rows,
     bounds: Sequence[Bound] = (),
-    first: int | None = None,
+    first: dt.datetime | None = None,
 ) -> None:
     """Replace a table's rows in a scope (``replace_rows``), but for those of which positions are gone.
 
     Args:
-        first: No row of the scope begins before, in microseconds since 1970; None: rows may begin at any time.
+        first: No row of the scope begins before this time; None: rows may begin at any time.
     """
     limit = kept_of(lake.paths, ("positions",)).get("positions")  # the caller has fixed or computed them
-    if limit is None or (first is not None and first >= micros_of(limit)):
+    if limit is None or (first is not None and first >= limit):
         replace_rows(lake, table, fresh, within=within, bounds=bounds)
         return
     stored = computed(stored_rows(lake, table, within, bounds))
@@ -392,8 +390,8 @@ def _ends(time: str) -> list[Column]:
 
 def _times(column: str, lows: Collection[int | None], highs: Collection[int | None]) -> Between:
     """Return the bound from the lowest to the highest of these times; open where one of them is None."""
+    return Between(column, _end(lows, min), _end(highs, max))
 
-    def end(times: Collection[int | None], choose: Any) -> Any:
-        return None if None in times else time_of(choose(times))
 
-    return Between(column, end(lows, min), end(highs, max))
+def _end(times: Collection[int | None], choose: Any) -> dt.datetime | None:
+    return None if None in times else time_of(choose(times))
