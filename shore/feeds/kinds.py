@@ -4,9 +4,9 @@ A comparison of everything delivers what is missing and retracts what is too muc
 So a customer may change to any other kind and back, or leave and come back. The notes are properties of the table
 (``fairlead.feed.<customer>``).
 
-A port authority's records have names of ships, ports and lines, which come from the topology and are in no batch. So
-the note of its kind has a digest of them. A note without one, of an older version, counts as another kind: the feed is
-compared once more, and what had become wrong before is put right.
+A port authority's records have names of ships, ports and lines, and those of a coarse feed have ports. They come from
+the topology and are in no batch. So the note of such a kind has a digest of them. A note without one, of an older
+version, counts as another kind: the feed is compared once more, and what had become wrong before is put right.
 
 The topology also decides which grants of custody count. The table notes what decided it (``fairlead.ledgers``), so that
 the feeds of containers with other grants can be compared.
@@ -102,19 +102,18 @@ def _kinds(paths: TablePaths, readers: Iterable[FeedReader]) -> dict[FeedReader,
     """Return what to note of each reader."""
     found = {reader: reader.kind for reader in readers}
     if named := [reader for reader in found if reader.grain in ("movements", "coarse")]:
-        digest = _digest_of_names(paths)
-        found |= {reader: f"{reader.kind} {digest}" for reader in named}
+        digests = _digests_of_names(paths)
+        found |= {reader: f"{reader.kind} {digests[reader.grain]}" for reader in named}
     return found
 
 
-def _digest_of_names(paths: TablePaths) -> str:
-    """Return a digest of what records of movements have of tables ``sites`` and ``owners``: the ports of sites, the
-    names of ships, and the lines of owner codes. Milestones have the ports, too."""
+def _digests_of_names(paths: TablePaths) -> dict[str, str]:
+    """Return by grain a digest of what its records have of tables ``sites`` and ``owners``: milestones the ports of
+    sites; movements also the names of ships, and the lines of owner codes."""
     sites = SITES.sorted(datasets.rows(paths, SITES)).to_pylist()
     owners = OWNERS.sorted(datasets.rows(paths, OWNERS)).to_pylist()
-    names = (
-        [(row["site"], row["un_location_code"]) for row in sites if row["un_location_code"]],
-        [(row["vessel_imo_number"], row["title"]) for row in sites if row["kind"] == "ship"],
-        [(row["owner_code"], row["line"]) for row in owners],
-    )
-    return hashlib.sha256(json.dumps(names).encode()).hexdigest()[:16]
+    ports = [(row["site"], row["un_location_code"]) for row in sites if row["un_location_code"]]
+    ships = [(row["vessel_imo_number"], row["title"]) for row in sites if row["kind"] == "ship"]
+    lines = [(row["owner_code"], row["line"]) for row in owners]
+    names = {"coarse": (ports,), "movements": (ports, ships, lines)}
+    return {grain: hashlib.sha256(json.dumps(each).encode()).hexdigest()[:16] for grain, each in names.items()}
