@@ -25,6 +25,7 @@ from itertools import groupby
 from operator import attrgetter, itemgetter
 from typing import Any, Final, NamedTuple
 
+import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
@@ -63,15 +64,14 @@ class SitesThen:
     location: str
 
     def __call__(self, at_ms: int) -> Sites:
-        """Return what was known at this time, milliseconds since 1970; what is known now if that version is gone."""
+        """Return what was known at this time, milliseconds since 1970; what is known now if that version is gone, or
+        damaged."""
         table = DeltaTable(self.location)
         newest = table.version()
         try:
-            table.load_as_version(dt.datetime.fromtimestamp(at_ms / 1000, dt.UTC))
-            boxes = table.to_pyarrow_dataset().to_table(columns=_COLUMNS)
-        except (DeltaError, OSError):
-            table.load_as_version(newest)
-            boxes = table.to_pyarrow_dataset().to_table(columns=_COLUMNS)
+            boxes = _boxes(table, dt.datetime.fromtimestamp(at_ms / 1000, dt.UTC))
+        except (DeltaError, OSError, pa.ArrowInvalid):
+            boxes = _boxes(table, newest)
         times = pc.cast(boxes["reading_date_time"], "int64").to_pylist()
         holders: dict[str, str | None] = {}
         clocks: dict[str, int] = {}
@@ -85,6 +85,11 @@ class SitesThen:
             if micros is not None and event != "GTOT" and source != "DIGEST":
                 clocks[site] = max(clocks.get(site, 0), micros // 1000)
         return Sites(holders, clocks)
+
+
+def _boxes(table: DeltaTable, version: int | dt.datetime) -> pa.Table:
+    table.load_as_version(version)
+    return table.to_pyarrow_dataset().to_table(columns=_COLUMNS)
 
 
 def watched(number: str, due_ms: int, sites: Sites) -> bool:

@@ -165,8 +165,10 @@ def test_a_repeated_batch_knows_of_sites_what_it_knew_before(tmp_path: Path) -> 
     assert sites(T0_MS).clocks == {"tokyo": T0_MS + 10 * MINUTE_MS}
     assert sites(now_ms()).clocks == {"tokyo": T0_MS + 200 * MINUTE_MS}
     DeltaTable(location).optimize.compact()
-    for file in DeltaTable(location, version=first).file_uris():  # vacuum deletes it
-        Path(file).unlink()
+    (old,) = (Path(file) for file in DeltaTable(location, version=first).file_uris())
+    old.write_bytes(old.read_bytes()[:-8])  # damaged
+    assert sites(T0_MS).clocks == {"tokyo": T0_MS + 200 * MINUTE_MS}
+    old.unlink()  # vacuum deletes it
     assert sites(T0_MS).clocks == {"tokyo": T0_MS + 200 * MINUTE_MS}
 
 
