@@ -66,10 +66,14 @@ def topology_option(folder: Path) -> str:
     return f" --topology {shlex.quote(_sources[folder])}" if folder in _sources else ""
 
 
+def up_command(folder: Path, site: str) -> str:
+    """Return the command that starts a site of the topology with this state folder."""
+    return f"fairlead up {site}{topology_option(folder)}"
+
+
 def restart_command(folder: Path, site: str) -> str:
     """Return the commands that restart a site of the topology with this state folder."""
-    option = topology_option(folder)
-    return f"fairlead down {site}{option}; fairlead up {site}{option}"
+    return f"fairlead down {site}{topology_option(folder)}; {up_command(folder, site)}"
 
 
 def purge_command(folder: Path, site: str = "") -> str:

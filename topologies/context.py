@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fairlead.errors import UnavailableError
-from fairlead.home import remember_source, topology_folder, topology_option
+from fairlead.home import remember_source, topology_folder, up_command
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.local.registry import LocalSiteRegistry
 from topologies.endpoints import EndpointResolver
@@ -65,8 +65,8 @@ def running_kafka(context: Context, *, started: bool = True) -> Callable[[str], 
     def kafka(site: str) -> KafkaEndpoint:
         here = context.topology.sites[site].is_local
         if here and not (processes[site].kafka_up if site in processes else not started):
-            hint = f"fairlead up {site}{topology_option(context.folder)}"
-            raise UnavailableError(f"the Kafka of {site} does not run", hint=hint, site=site)
+            what = f"the Kafka of {site} does not run"
+            raise UnavailableError(what, hint=up_command(context.folder, site), site=site)
         return context.resolver.kafka(site, ADMIN)
 
     return kafka

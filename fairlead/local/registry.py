@@ -13,7 +13,7 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from fairlead.errors import UnavailableError, UnknownNameError
-from fairlead.home import topology_option
+from fairlead.home import up_command
 from fairlead.kafka.endpoint import KafkaEndpoint, MqttEndpoint
 from fairlead.local import ports, processes
 from fairlead.local.passwords import Passwords, mqtt_secret
@@ -159,7 +159,8 @@ class LocalSiteRegistry:
             raise UnknownNameError(f"{kind} user of {site} named", user, users)
         password = self._passwords.given(site, secret)
         if password is None:
-            raise UnavailableError(f"{site} has no {kind} user {user} yet", hint=f"{self._up(site)} creates it")
+            hint = f"{up_command(self.folder, site)} creates it"
+            raise UnavailableError(f"{site} has no {kind} user {user} yet", hint=hint)
         return password
 
     def _known(self, site: str) -> SiteState:
@@ -168,13 +169,10 @@ class LocalSiteRegistry:
             started = f"started so far: {', '.join(sites)}" if sites else "no site was started so far"
             raise UnavailableError(
                 f"the site {site} was never started on this machine",
-                hint=f"{self._up(site)} ({started})",
+                hint=f"{up_command(self.folder, site)} ({started})",
                 site=site,
             )
         return sites[site]
-
-    def _up(self, site: str) -> str:
-        return f"fairlead up {site}{topology_option(self.folder)}"
 
     def _site(self, name: str) -> LocalSite:
         return LocalSite(self.folder, name)
