@@ -106,6 +106,11 @@ class UnknownNameError(ConfigurationError):
         )
 
 
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's text; of one without any text its type."""
+    return next(iter(str(error).splitlines()), "") or type(error).__name__
+
+
 def nearest(name: str, valid: Iterable[str]) -> str | None:
     """Return the valid name that is most like ``name``, or None when none is near enough to suggest."""
     found = difflib.get_close_matches(name, list(valid), n=1, cutoff=0.6)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from fairlead.errors import ConfigurationError, ExitCode, FairleadError, RefusedError, UnavailableError
+from fairlead.errors import ConfigurationError, ExitCode, FairleadError, RefusedError, UnavailableError, first_line
 
 if TYPE_CHECKING:  # comparing tables needs no Spark
     from fairlead.kafka.endpoint import KafkaEndpoint
@@ -119,9 +119,8 @@ class SiteUnreachableError(UnavailableError):
 
 def site_unreachable(endpoint: KafkaEndpoint, error: Exception) -> SiteUnreachableError:
     """Return the error for a site whose brokers do not answer."""
-    first, *_ = str(error).splitlines()
     return SiteUnreachableError(
-        f"site {endpoint.site} cannot be reached ({type(error).__name__}: {first})",
+        f"site {endpoint.site} cannot be reached ({type(error).__name__}: {first_line(error)})",
         hint="nothing is lost: start the query again when the site is back, it goes on from its checkpoint",
         site=endpoint.site,
     )

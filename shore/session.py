@@ -35,7 +35,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import DataFrame, SparkSession
 
 import fairlead
-from fairlead.errors import ConfigurationError, UnavailableError
+from fairlead.errors import ConfigurationError, UnavailableError, first_line
 from fairlead.home import private_folder
 from fairlead.jars import ensure_jars, ensure_packages, find_java
 from shore.paths import TablePaths
@@ -235,7 +235,7 @@ def spark(
         session = SparkSession.builder.getOrCreate()
     except Exception as error:
         raise UnavailableError(
-            f"Spark did not start ({type(error).__name__}: {str(error).splitlines()[0]})",
+            f"Spark did not start ({type(error).__name__}: {first_line(error)})",
             hint=f"Java used: {java}; its own words are in {log}",
         ) from error
     session.sparkContext.setLogLevel("ERROR")

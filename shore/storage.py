@@ -23,7 +23,7 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from fairlead.errors import UnavailableError
+from fairlead.errors import UnavailableError, first_line
 from shore.paths import TablePaths
 
 if TYPE_CHECKING:  # Spark's Python workers, which note losses, start twice as fast without this import
@@ -122,7 +122,7 @@ class Storage:
         except Exception as error:
             if not isinstance(error, (OSError, pa.ArrowException)) and not self._is_of_delta(error):
                 raise
-            why = (str(error).splitlines() or [type(error).__name__])[0]
+            why = first_line(error)
             raise UnavailableError(
                 f"the storage {self.location} does not answer, or refuses: {why}",
                 hint=_CHECK_URL if self.is_url else "look at the disk, and whether the folder may be written",

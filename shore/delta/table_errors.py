@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from fairlead.errors import ConfigurationError, UnavailableError, UnknownNameError
+from fairlead.errors import ConfigurationError, UnavailableError, UnknownNameError, first_line
 from shore.joins import VIEWS
 from shore.paths import CUSTOMERS, TablePaths
 from shore.tables import TABLES
@@ -54,7 +54,7 @@ def open_table(paths: TablePaths, name: str) -> DeltaTable | None:
         return None
     except (DeltaError, OSError) as error:
         raise UnavailableError(
-            f"table {name} cannot be opened: {(str(error).splitlines() or [type(error).__name__])[0]}",
+            f"table {name} cannot be opened: {first_line(error)}",
             hint=rebuild_hint(paths, name),
             table=name,
         ) from error
@@ -130,7 +130,7 @@ def damaged_tables(paths: TablePaths, names: Iterable[str]) -> dict[str, str]:
         except TableNotFoundError:
             continue
         except READ_ERRORS as error:
-            found[name] = (str(error).splitlines() or [type(error).__name__])[0]
+            found[name] = first_line(error)
     return found
 
 

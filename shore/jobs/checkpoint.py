@@ -23,6 +23,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
+from fairlead.errors import first_line
 from shore.errors import CheckpointDamagedError
 from shore.paths import TablePaths
 from shore.source.offsets import Positions, restore, store
@@ -267,7 +268,7 @@ def _positions(sources: tuple[Mapping[str, Any] | None, ...]) -> Positions:
 def _why(error: Exception) -> str:
     if isinstance(error, FileNotFoundError):
         return "it is not there"
-    return f"it is cut off or not Spark's ({str(error).splitlines()[0] if str(error) else type(error).__name__})"
+    return f"it is cut off or not Spark's ({first_line(error)})"
 
 
 def _damaged(paths: TablePaths, job: str, name: str, why: str) -> CheckpointDamagedError:

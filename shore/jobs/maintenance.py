@@ -24,7 +24,7 @@ import msgspec
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from fairlead.errors import FairleadError
+from fairlead.errors import FairleadError, first_line
 from fairlead.home import replace_file
 from shore.delta.table_errors import READ_ERRORS
 from shore.feeds.readers import kept_tables
@@ -202,4 +202,4 @@ def _compacted(session: SparkSession, paths: TablePaths, step: CompactStep) -> i
 def _what(error: Exception) -> str:
     if isinstance(error, FairleadError):
         return error.what
-    return (str(error).splitlines() or [type(error).__name__])[0]
+    return first_line(error)

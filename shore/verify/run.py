@@ -16,6 +16,7 @@ from typing import Final, Literal
 
 from pyspark.sql import SparkSession
 
+from fairlead.errors import first_line
 from fairlead.kafka.endpoint import KafkaEndpoint
 from shore.datasource import register
 from shore.delta.lake import Lake
@@ -202,7 +203,7 @@ def _read(
             return TableCheck(table=name, kind=kind, same=None, notes=(note,))
         if not bad:
             raise_cause(error)
-            why = (str(error).splitlines() or [type(error).__name__])[0]
+            why = first_line(error)
             todo = repair_hint(why) or todo or rebuild_hint(paths, own[0])
             notes = [f"it, or a table that it is made from, cannot be read: {why}; {todo}"]
         return TableCheck(table=name, kind=kind, same=False, unreadable=True, notes=tuple(notes))

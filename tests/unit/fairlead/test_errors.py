@@ -29,6 +29,7 @@ from fairlead.errors import (
     UnavailableError,
     UnconfirmedError,
     UnknownNameError,
+    first_line,
 )
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.errors import broker_error
@@ -53,6 +54,11 @@ def test_a_name_of_an_enumeration_is_suggested_as_it_is_written() -> None:
 def test_unknown_name_without_anything_near() -> None:
     assert UnknownNameError("site", "qqq", ["tokyo"]).fields["nearest"] is None
     assert "(none)" in UnknownNameError("site", "qqq", []).hint
+
+
+def test_the_first_line_of_an_error_is_never_empty() -> None:
+    assert first_line(ValueError("one\ntwo")) == "one"
+    assert first_line(TimeoutError()) == first_line(TimeoutError("\n")) == "TimeoutError"
 
 
 @pytest.mark.parametrize(
