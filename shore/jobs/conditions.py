@@ -17,7 +17,7 @@ import datetime as dt
 from dataclasses import dataclass
 from typing import Final
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
@@ -211,7 +211,7 @@ def update_mkt(lake: Lake, touched: Touched, fresh: DataFrame, activation_energy
     whole_days = outside(stored.where("whole_day"), touched.spans, _DAYS).unionByName(days.where("whole_day"))
     made = units.unionByName(days).unionByName(mkt.month_rows(whole_days))
     if (since := whole_since(BY_NAME[MKT.name], kept)) is not None:
-        others = stored.where(f"activation_energy <> cast({activation_energy!r} as double)")
+        others = stored.where(_is_of_another(activation_energy))
         gone = f"r.window_hours > 1 and r.window_start < {_since(since)}"
         made, stored = outside(made, others, gone), outside(stored, others, gone)
     _replace_windows(lake, MKT, touched, stored, made, kept, after=30 * DAY)
@@ -276,13 +276,18 @@ def renew_mkt(lake: Lake, activation_energy: float) -> bool:
     def whole(rows: DataFrame) -> DataFrame:
         return comparable(derived, rows, kept)
 
-    energy = F.col("activation_energy")
-    other = whole(lake.read(MKT.name)).where((energy < activation_energy) | (energy > activation_energy))
-    if other.isEmpty():
+    if whole(lake.read(MKT.name)).where(_is_of_another(activation_energy)).isEmpty():
         return False
     fresh = derived.compute(lake.inputs(derived.inputs), Settings(activation_energy))
     replace_rows(lake, MKT, whole(fresh), within=whole)
     return True
+
+
+def _is_of_another(activation_energy: float) -> Column:
+    """Return the condition that a row of ``mkt`` has another activation energy. Unlike ``<>`` it lets Delta skip
+    files."""
+    energy = F.col("activation_energy")
+    return (energy < activation_energy) | (energy > activation_energy)
 
 
 def _units(stored: DataFrame, touched: Touched, fresh: DataFrame) -> DataFrame:
