@@ -221,7 +221,7 @@ def test_what_a_source_deletes_while_its_link_is_away_is_loud(
 
 def test_what_a_source_has_deleted_is_a_line_and_fails_the_check(folder: Path) -> None:
     """Records deleted at the source are a line of the status and make the check fail."""
-    found: dict[str, Any] = {"topology": "three", "workers": [], "sites": [_site()]}
+    found: dict[str, Any] = {"topology": "three", "folder": str(folder), "workers": [], "sites": [_site()]}
     assert not loses(found)
     found["sites"][0]["overtaken"] = [{"log": "notes.x", "from": "a", "records": 1200}]
     assert loses(found)

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from fairlead.cli.console import number
 from fairlead.fleet_status import LOSS, days_left
-from fairlead.home import restart_command, topology_folder, topology_option
+from fairlead.home import restart_command, topology_option
 
 _PROGRAMS = (("Kafka", "kafka"), ("Mosquitto", "mqtt"))
 _OVERTAKEN_REMEDY = (
@@ -46,7 +46,7 @@ def show(found: Mapping[str, Any], console: Console) -> None:
     _show_members(found["sites"], console)
     _show_troubles(found["sites"], console)
     _show_alarms(found["sites"], console)
-    show_certificates(found["sites"], topology_folder(found["topology"]), console)
+    show_certificates(found["sites"], Path(found["folder"]), console)
     for worker in found["workers"]:
         state = f"[green]runs[/] (pid {worker['pid']})" if worker["running"] else "[red]ended[/]"
         console.print(f"worker {worker['name']} {state}, log {escape(worker['log'])}", soft_wrap=True)

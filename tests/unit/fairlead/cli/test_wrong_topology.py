@@ -42,7 +42,8 @@ def runs(monkeypatch: pytest.MonkeyPatch, *topologies: str) -> None:
         return {"tokyo": SiteProcess("tokyo", up, up, 1, 2, "", "", {}, {})}
 
     monkeypatch.setattr(LocalSiteRegistry, "status", status)
-    monkeypatch.setattr(command, "fleet_status", lambda *_: {"topology": "", "sites": [], "workers": []})
+    found: dict[str, Any] = {"topology": "", "folder": "", "sites": [], "workers": []}
+    monkeypatch.setattr(command, "fleet_status", lambda *_: found)
 
 
 def test_status_names_the_topologies_that_run_where_the_asked_one_does_not(
