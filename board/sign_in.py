@@ -141,6 +141,7 @@ _REMEMBERED: Final = 50_000
 class _Failures:
     count: int
     last: float
+    before: float  # ``last`` without the newest failure
 
 
 class Throttle:
@@ -171,8 +172,9 @@ class Throttle:
         now = self._clock()
         for key in (("name", name), ("address", address)):
             known = self._failures.pop(key, None)
-            fresh = known is not None and now - known.last <= _FORGET
-            self._failures[key] = _Failures(known.count + 1 if fresh and known is not None else 1, now)
+            if known is None or now - known.last > _FORGET:
+                known = _Failures(0, now, now)
+            self._failures[key] = _Failures(known.count + 1, now, known.last)
         while len(self._failures) > _REMEMBERED:
             self._failures.popitem(last=False)
 
@@ -181,7 +183,7 @@ class Throttle:
         for key in (("name", name), ("address", address)):
             known = self._failures.get(key)
             if known is not None:
-                known.count -= 1
+                known.count, known.last = known.count - 1, known.before
 
     def succeeded(self, name: str, address: str) -> None:
         """Forget the failures of a name, and the last one of the address. Its others stay: it may guess other names."""

@@ -287,6 +287,20 @@ def test_an_attempt_that_could_not_be_checked_is_no_failure_and_no_success() -> 
     assert throttle.wait("ducks", "10.9.9.9") > 0 and throttle.wait("other", "10.0.0.1") > 0
 
 
+def test_an_attempt_that_could_not_be_checked_does_not_begin_the_wait_anew() -> None:
+    clock = Clock()
+    throttle = Throttle(clock)
+    for _ in range(6):
+        throttle.failed("ducks", "10.0.0.1")
+    clock.now += throttle.wait("ducks", "10.0.0.1")
+    throttle.failed("ducks", "10.0.0.1")
+    throttle.unchecked("ducks", "10.0.0.1")
+    assert throttle.wait("ducks", "10.0.0.1") == 0
+    throttle.failed("ducks", "10.0.0.1")
+    throttle.succeeded("ducks", "10.0.0.1")
+    assert throttle.wait("other", "10.0.0.1") == 0
+
+
 # --- requests
 
 
