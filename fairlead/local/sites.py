@@ -22,7 +22,7 @@ from pydantic import SecretStr
 
 from fairlead.certs.trust import KeyPair
 from fairlead.errors import ConfigurationError, FairleadError, RefusedError, UnavailableError, UnknownNameError
-from fairlead.home import private_folder, purge_command, restart_command, topology_option
+from fairlead.home import private_folder, purge_command, restart_command, topology_option, up_command
 from fairlead.jars import ensure_jars, find_java, jar_set
 from fairlead.kafka.endpoint import KafkaEndpoint, MqttEndpoint
 from fairlead.local import cds, kafka, mosquitto, ports, processes, tls
@@ -455,7 +455,7 @@ class LocalSites(LocalSiteRegistry):
             if user not in {*state.kafka_users, *state.mqtt_users}:
                 raise UnknownNameError(f"user of {site} named", user, {*state.kafka_users, *state.mqtt_users})
             if user in state.kafka_users and not any(ports.accepts(broker.port) for broker in state.brokers):
-                raise UnavailableError(f"{site} is not running", hint=self._up(site), site=site)
+                raise UnavailableError(f"{site} is not running", hint=up_command(self.folder, site), site=site)
             if user == kafka.ADMIN and any(
                 kafka.logs_in_as_admin(self._site(site).kafka_folder(broker.number)) for broker in state.brokers
             ):
