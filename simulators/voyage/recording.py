@@ -2,8 +2,8 @@
 
 A recording is gzip'd JSON Lines, one line per step (docs/simulators.md describes it). The first line is the
 ``RecordingHeader``, the last one the ``RecordingEnd`` with a count and a digest, which reveal a file that was cut short
-or changed. Every line between has one key: ``publish``, ``barrier`` or ``link``. Times are simulated, RFC 3339 in UTC,
-to the microsecond. Payloads are text; those that are not UTF-8 are in ``payload_base64``.
+or changed. Every line between has one key, its step (``RecordingLine``). Times are simulated, RFC 3339 in UTC, to the
+microsecond. Payloads are text; those that are not UTF-8 are in ``payload_base64``.
 """
 
 from __future__ import annotations

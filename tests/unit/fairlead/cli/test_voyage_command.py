@@ -62,3 +62,16 @@ def test_a_scenario_on_the_wrong_topology_names_the_right_one_in_one_line(
     assert hint.endswith(": pacific-loop")
     assert cli.run([*command, "--json"]) == ExitCode.CONFIG
     assert len(json.loads(capsys.readouterr().err)["fields"]["mistakes"]) > 10
+
+
+def test_a_recording_is_replayed_on_the_topology_that_ships_with_its_scenario(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FAIRLEAD_HOME", str(tmp_path / "home"))
+    file = tmp_path / "loop.gz"
+    record = ["voyage", "record", str(file), "--scenario", "busy-loop", "--containers", "20", "--interval", "7d"]
+    assert cli.run(record) == ExitCode.OK
+    assert cli.run(["voyage", "replay", str(file), "--dry-run"]) == ExitCode.OK
+    assert "messages of scenario busy-loop" in capsys.readouterr().out
+    assert cli.run(["voyage", "replay", str(file), "minimal", "--dry-run"]) == ExitCode.CONFIG
+    assert capsys.readouterr().err.rstrip().endswith(" pacific-loop")
