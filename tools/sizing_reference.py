@@ -91,8 +91,8 @@ def _head() -> str:
 How many brokers, replicators and bytes a fleet needs. Every row comes from one model, that of `fairlead voyage size`
 ([simulators](simulators.md#how-large-must-it-be)): the scenario `{SCENARIO}` on the topology `big-blue`, with a reading
 of every box each hour. {MODELLED} boxes of its mix are modelled, and what boxes cause is multiplied.
-[How far the model is off](#how-far-the-model-is-off) says what of it was measured, and at which sizes. Nothing above
-20,000 logs has run on real brokers here. For your own fleet, run
+[How far the model is off](#how-far-the-model-is-off) says what of it was measured, and at which sizes. On real brokers,
+100,000 logs are the most that have run here ([growth](benchmarks/replication.md#growth)). For your own fleet, run
 `fairlead voyage size 20000 TOPOLOGY --scenario FILE --interval 1h`."""
 
 
@@ -347,7 +347,7 @@ def _limits() -> str:
     return """## What is not in it
 
 - Alerts, strays, dead letters, customers' feeds, Delta tables and their disk.
-- Brokers' memory and CPU. 10,000 logs that rest cost a broker about 11 % of a core
+- Brokers' memory and CPU. 10,000 logs that rest cost a broker 10 to 16 % of a core
   ([benchmarks](benchmarks/replication.md#standing-by)).
 - Failures: what is sent again, and what is kept longer while a site is cut off.
 - Several replicators at one site, links with TLS, and more than one data centre."""
