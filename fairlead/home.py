@@ -71,6 +71,15 @@ def up_command(folder: Path, site: str) -> str:
     return f"fairlead up {site}{topology_option(folder)}"
 
 
+def override_file(folder: Path, name: str) -> str:
+    """Return the name of the override file of a topology, for hints: that of its file, else of the topology ``name``.
+
+    Args:
+        folder: The topology's state folder.
+    """
+    return f"{Path(_sources.get(folder, name)).stem}.local.yaml"
+
+
 def restart_command(folder: Path, site: str) -> str:
     """Return the commands that restart a site of the topology with this state folder."""
     return f"fairlead down {site}{topology_option(folder)}; {up_command(folder, site)}"

@@ -464,7 +464,7 @@ def make_sender(topology: Topology, resolver: EndpointResolver, name: str) -> Se
     route, at, kept = route_of(topology, name), notify_of(topology).at, route_secret(name)
     hint = (
         f"set the environment variable {secret_variable(at, kept)}, or secrets: {{{at}: {{{kept}: ...}}}} in "
-        f"{topology.name}.local.yaml, or write it to the file {at}.{kept} in the folder that {SECRETS_FOLDER} names"
+        f"{resolver.override_file}, or write it to the file {at}.{kept} in the folder that {SECRETS_FOLDER} names"
     )
     return sender_for(name, route, lambda: resolver.newest_secret(at, kept), hint)
 

@@ -23,7 +23,7 @@ from typing import Final
 from pydantic import SecretStr, TypeAdapter, ValidationError
 
 from fairlead.errors import ConfigurationError, UnknownNameError
-from fairlead.home import private_folder
+from fairlead.home import override_file, private_folder
 from fairlead.kafka.endpoint import Address, KafkaEndpoint, KafkaLogin, MqttEndpoint, SaslMechanism
 from fairlead.kafka.tokens import MskRegion, OidcEndpoint, TokenSource
 from fairlead.local.passwords import mqtt_secret, next_variable, secret_variable
@@ -43,6 +43,11 @@ class EndpointResolver:
         self._topology = topology
         self._sites = sites
         self._env = env
+
+    @property
+    def override_file(self) -> str:
+        """The name of the topology's local override file, for hints."""
+        return override_file(self._sites.folder, self._topology.name)
 
     def kafka(self, site: str, user: str) -> KafkaEndpoint:
         """Return the site's Kafka for a user.
@@ -166,7 +171,7 @@ class EndpointResolver:
             raise ConfigurationError(
                 f"{site} is outside this machine, and the password of its user {user!r} is not set",
                 hint=f"set the environment variable {variable}, or secrets: {{{site}: {{{user}: ...}}}} in "
-                f"{self._topology.name}.local.yaml, or write it to the file {site}.{user} in the folder that "
+                f"{self.override_file}, or write it to the file {site}.{user} in the folder that "
                 f"{SECRETS_FOLDER} names",
                 site=site,
                 user=user,

@@ -8,6 +8,7 @@ import pytest
 
 from fairlead.errors import ConfigurationError
 from fairlead.local.sites import LocalSites
+from topologies.context import open_topology
 from topologies.endpoints import EndpointResolver
 from topologies.loader.load import load
 from topologies.loader.mistakes import TopologyErrors
@@ -54,6 +55,16 @@ def test_a_missing_password_says_where_it_may_stand(file: Path, tmp_path: Path) 
     with pytest.raises(ConfigurationError, match=r"far\.local\.yaml") as caught:
         EndpointResolver(load(file, env={}), LocalSites(tmp_path), env={}).kafka("a", "bridge")
     assert "FAIRLEAD_SECRET_A_BRIDGE" in str(caught.value)
+
+
+def test_a_missing_password_names_the_override_file_of_the_file_that_was_opened(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAIRLEAD_HOME", str(tmp_path / "home"))
+    renamed = file.rename(tmp_path / "fleet.yaml")
+    with pytest.raises(ConfigurationError) as caught:
+        open_topology(str(renamed)).resolver.kafka("a", "bridge")
+    assert " fleet.local.yaml" in caught.value.hint
 
 
 def test_an_address_for_a_login_with_somebodys_own_password_needs_none(file: Path, tmp_path: Path) -> None:
