@@ -220,8 +220,8 @@ class HeadquartersLoss(Model):
 
 
 class StormAt(Model):
-    """Bad weather around a port: ``wind`` m/s above the usual at its ``peak``; half as much ``hours`` before and after,
-    and at a distance of ``radius`` nautical miles. Every ship in it rolls."""
+    """Bad weather around a port: ``wind`` m/s above the usual at its ``peak``; 1/e of that ``hours`` before and after,
+    and half of it at a distance of ``radius`` nautical miles. Every ship in it rolls."""
 
     near: SiteName
     peak: SinceStart
