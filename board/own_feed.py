@@ -282,9 +282,9 @@ select equipment_reference, alert_id, arg_max(alert, (revision, feed_offset)) as
     arg_max(evidence, (revision, feed_offset)) as evidence,
     arg_min(latitude, (revision, feed_offset)) as latitude, arg_min(longitude, (revision, feed_offset)) as longitude
 from ({_ALERTS})
-group by equipment_reference, alert_id
+group by equipment_reference, log, alert_id
 )
-order by state = 'CLEARED', since desc, alert_id
+order by state = 'CLEARED', since desc, alert_id, raised_at
 """  # noqa: S608
 
 _HAPPENED_SHAPE: Final = {

@@ -560,7 +560,7 @@ def container_file(found: Slices, report: ContainerReport, warnings: Sequence[st
     seen = Seen(report, None, tuple(milestones), None, tuple(course.samples(found)), nobody, None, ())
     behind: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in report.alert_readings:
-        behind[row["source"], row["alert_id"]].append(row)
+        behind[row["raised_at"], row["alert_id"]].append(row)
     defrosts = [each for each in report.states if each.kind == "DEFROST"]
     values = page_values(seen) | {
         "r": report,

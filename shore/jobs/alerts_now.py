@@ -9,8 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import pyarrow.compute as pc
+
+from fairlead.records.alert import RAISED_BY_SHORE
 from shore.delta.commit import replace_rows, stored_rows
+from shore.delta.datasets import open_dataset
 from shore.delta.lake import Lake, computed
+from shore.delta.lease import check_lease
 from shore.jobs.model import JobContext, follow
 from shore.jobs.scope import BOX, Boxes
 from shore.maintenance import kept_since
@@ -25,7 +30,19 @@ INPUTS: Final = ("alerts", "alerts_ashore", "custody", "bookings", "sites")
 
 def query(context: JobContext) -> DataStreamWriter:
     lake = context.lake
+    name_shore(lake)
     return follow(lake, news(lake), lambda tables, batch: update(tables, touched_by(batch)))
+
+
+def name_shore(lake: Lake) -> None:
+    """Fill ``raised_at`` where it is null, as release 0.1.0 left it in shore's alerts: it belongs to the key now."""
+    from delta.tables import DeltaTable
+
+    if not open_dataset(lake.paths, ALERTS_NOW.name).count_rows(filter=pc.field("raised_at").is_null()):
+        return
+    location = lake.paths.table(ALERTS_NOW.name)
+    check_lease(location)
+    DeltaTable.forPath(lake.spark, location).update("raised_at is null", {"raised_at": f"'{RAISED_BY_SHORE}'"})
 
 
 def news(lake: Lake) -> DataFrame:
@@ -61,11 +78,10 @@ def update(lake: Lake, boxes: Boxes) -> int:
     lake = lake.fixed(("alerts_ashore",))
     rows = {name: boxes.gather(lake.read(name)) for name in ("alerts", "alerts_ashore", "custody", "bookings")}
     fresh = alerts_now(**rows, sites=lake.read("sites"))
+    stored = stored_rows(lake, ALERTS_NOW, boxes.gather, boxes.bounds)
     limit = kept_since(lake.paths, "alerts_ashore")
-    if limit is None:
-        return replace_rows(lake, ALERTS_NOW, fresh, within=boxes.gather, bounds=boxes.bounds)
-    fresh, stored = computed(fresh), computed(stored_rows(lake, ALERTS_NOW, boxes.gather, boxes.bounds))
-    old = stored.where((F.col("source") == "shore") & (F.col("opened_date_time") < F.lit(limit)))
-    former = old.join(fresh, list(ALERTS_NOW.key), "left_anti")
-    stored = stored.join(former, list(ALERTS_NOW.key), "left_anti")
+    if limit is not None:
+        fresh, stored = computed(fresh), computed(stored)
+        old = stored.where((F.col("source") == "shore") & (F.col("opened_date_time") < F.lit(limit)))
+        fresh = fresh.unionByName(old.join(fresh, list(ALERTS_NOW.key), "left_anti"))
     return replace_rows(lake, ALERTS_NOW, fresh, stored=stored, bounds=boxes.bounds)

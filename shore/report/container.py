@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from fairlead.errors import ConfigurationError
 from fairlead.names import container_check_digit, is_container_number
 from fairlead.records import decoder
+from fairlead.records.alert import RAISED_BY_SHORE
 from fairlead.records.reading import Inspection, newest_inspection
 from shore.paths import TablePaths
 from shore.report import course
@@ -89,6 +90,7 @@ def _corrected(number: str) -> str | None:
 _REFERENCES = pa.schema(
     [
         ("source", pa.string()),
+        ("raised_at", pa.string()),
         ("alert_id", pa.string()),
         ("role", pa.string()),
         ("log", pa.string()),
@@ -114,7 +116,7 @@ def prepare_alert_readings(slices: Slices) -> None:
     slices.run(
         """
         create temp table alert_readings as
-        select a.source, a.alert_id, a.role,
+        select a.source, a.raised_at, a.alert_id, a.role,
             coalesce(r.log, a.log) as log, coalesce(r.log_offset, a.log_offset) as log_offset, r.term,
             coalesce(r.device_id, a.device_id) as device_id, coalesce(r.boot_id, a.boot_id) as boot_id,
             coalesce(r.sequence, a.sequence) as sequence,
@@ -124,7 +126,7 @@ def prepare_alert_readings(slices: Slices) -> None:
             case when a.log_offset is not null then r.log = a.log and r.log_offset = a.log_offset
             else r.device_id = a.device_id and r.boot_id = a.boot_id and r.sequence = a.sequence end
         qualify row_number() over (
-            partition by a.source, a.alert_id, a.role, a.log, a.log_offset, a.device_id, a.boot_id, a.sequence
+            partition by a.raised_at, a.alert_id, a.role, a.log, a.log_offset, a.device_id, a.boot_id, a.sequence
             order by r.log, r.log_offset
         ) = 1
         """
@@ -134,21 +136,23 @@ def prepare_alert_readings(slices: Slices) -> None:
 def alert_reading_rows(slices: Slices) -> list[Row]:
     """Return the table ``alert_readings``, alert by alert in order of time."""
     return slices.rows(
-        "select * from alert_readings order by source, alert_id, device_date_time nulls last, role, log_offset"
+        "select * from alert_readings "
+        "order by source, raised_at, alert_id, device_date_time nulls last, role, log_offset"
     )
 
 
 def _of_sites(slices: Slices) -> Iterator[dict[str, Any]]:
     seen = set()
-    for row in slices.rows("select alert_id, causes from alerts where problem is null order by log, log_offset"):
+    for row in slices.rows("select log, alert_id, causes from alerts where problem is null order by log, log_offset"):
         for cause in json.loads(row["causes"] or "[]"):
             offset = cause.get("offset", -1)
             identity = (cause.get("deviceId"), cause.get("bootId"), cause.get("sequence"))
-            if (row["alert_id"], identity) in seen:
+            if (row["log"], row["alert_id"], identity) in seen:
                 continue
-            seen.add((row["alert_id"], identity))
+            seen.add((row["log"], row["alert_id"], identity))
             yield {
                 "source": "site",
+                "raised_at": row["log"].removeprefix("alerts."),
                 "alert_id": row["alert_id"],
                 "role": "cause",
                 "log": cause.get("log"),
@@ -161,8 +165,8 @@ def _of_sites(slices: Slices) -> Iterator[dict[str, Any]]:
 
 def _of_shore(slices: Slices) -> list[Row]:
     return slices.rows(
-        """
-        select distinct 'shore' as source, alert_id, role, log, log_offset,
+        f"""
+        select distinct 'shore' as source, '{RAISED_BY_SHORE}' as raised_at, alert_id, role, log, log_offset,
             null::varchar as device_id, null::bigint as boot_id, null::bigint as sequence
         from (
             select alert_id, log, 'first' as role, first_offset as log_offset from alerts_ashore
@@ -171,7 +175,7 @@ def _of_shore(slices: Slices) -> list[Row]:
         )
         where log_offset is not null
         order by all
-        """
+        """  # noqa: S608  # our own name
     )
 
 
@@ -444,7 +448,7 @@ def _mkt(found: Slices) -> list[Row]:
 
 
 def _alerts(found: Slices) -> list[Row]:
-    return found.rows("select * from alerts_now order by opened_date_time, source, alert_id")
+    return found.rows("select * from alerts_now order by opened_date_time, source, raised_at, alert_id")
 
 
 def _sites(found: Slices) -> dict[str, Row]:

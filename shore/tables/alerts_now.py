@@ -1,7 +1,10 @@
 """Table ``alerts_now``: one row per alert, raised by a site (``alerts``) or by shore (``alerts_ashore``).
 
-Grain: one row per alert. Key: (``source``, ``alert_id``). Late data: a new row about a box recomputes all alerts of
+Grain: one row per alert. Key: (``raised_at``, ``alert_id``). Late data: a new row about a box recomputes all alerts of
 that box from ``alerts``, ``alerts_ashore``, ``custody``, ``bookings`` and ``sites``. Repeating this changes nothing.
+
+The site in whose log a state stands has raised the alert. Several sites may give one id to alerts of their own, and a
+stolen ship any id; rows of ``alerts`` of earlier releases may name another site than their log.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from fairlead.records.alert import RAISED_BY_SHORE
 from shore.tables.model import TIME, Column, Table
 from shore.tables.valid_bookings import VALID_BOOKINGS, covers
 
@@ -34,7 +38,7 @@ ALERTS_NOW = Table(
         Column("cleared_date_time", TIME, "Device time of its end; null while it is open"),
         Column("minutes_open", _DOUBLE, "From opened to cleared; null while it is open", "min"),
         Column("revisions", _LONG, "States so far, repeats counted once"),
-        Column("raised_at", _TEXT, "Site that raised it; null where shore did"),
+        Column("raised_at", _TEXT, "Site that raised it, by the log that has it; shore: shore did"),
         Column("raised_date_time", TIME, "When the site wrote its first state; null where shore raised it"),
         Column("log", _TEXT, "Log of the container that custody was looked up in; null without one"),
         Column("holder", _TEXT, "Site that held the container's log when the alert opened (table custody)"),
@@ -48,7 +52,7 @@ ALERTS_NOW = Table(
         Column("acknowledged_by", _TEXT, "Who has said that it is seen to; null: nobody"),
         Column("acknowledged_date_time", TIME, "When"),
     ),
-    key=("source", "alert_id"),
+    key=("raised_at", "alert_id"),
     grain="One row per alert.",
     late="All alerts of a container are made again when a row about it comes, whatever its time.",
     layout="Not partitioned: small.",
@@ -57,7 +61,7 @@ ALERTS_NOW = Table(
 NOW: Final = f"""
 with states as (
     select 'site' as source, alert_id, kind, state, severity, coalesce(revision, 0) as revision, equipment_reference,
-        event_date_time, raised_at, raised_date_time, vessel_imo_number, latitude, longitude,
+        event_date_time, split_part(log, '.', 2) as raised_at, raised_date_time, vessel_imo_number, latitude, longitude,
         cast(null as string) as log, cast(null as bigint) as first_offset, alert_id as condition_id,
         array_join(
             transform(
@@ -72,7 +76,7 @@ with states as (
     where alert_id is not null
     union all
     select 'shore', alert_id, kind, state, severity, revision, equipment_reference,
-        event_date_time, null, null, null, latitude, longitude, log, first_offset, condition_id, detail,
+        event_date_time, '{RAISED_BY_SHORE}', null, null, latitude, longitude, log, first_offset, condition_id, detail,
         cast(null as string), cast(null as timestamp), log, log_offset
     from {{alerts_ashore}}
 ),
@@ -80,16 +84,16 @@ numbered as (
     select *,
         case severity when 'CRITICAL' then 3 when 'ALARM' then 2 else 1 end as rank,
         row_number() over (
-            partition by source, alert_id order by revision, event_date_time nulls last, record_log, record_offset
+            partition by raised_at, alert_id order by revision, event_date_time nulls last, record_log, record_offset
         ) as place,
         row_number() over (
-            partition by source, alert_id
+            partition by raised_at, alert_id
             order by revision desc, event_date_time desc nulls last, record_log desc, record_offset desc
         ) as place_from_end
     from states
 ),
 raised as (
-    select source, alert_id,
+    select source, raised_at, alert_id,
         max(kind) filter (where place = 1) as kind,
         max(state) filter (where place_from_end = 1) as state,
         max(severity) filter (where place_from_end = 1) as severity,
@@ -99,7 +103,6 @@ raised as (
         max(event_date_time) filter (where place_from_end = 1) as updated_date_time,
         max(event_date_time) filter (where place_from_end = 1 and state = 'CLEARED') as cleared_date_time,
         count(distinct revision) as revisions,
-        max(raised_at) filter (where place = 1) as raised_at,
         max(raised_date_time) filter (where place = 1) as raised_date_time,
         max(log) filter (where place = 1) as log,
         max(first_offset) filter (where place = 1) as first_offset,
@@ -111,11 +114,11 @@ raised as (
         max(acknowledged_by) filter (where place_from_end = 1) as acknowledged_by,
         max(acknowledged_date_time) filter (where place_from_end = 1) as acknowledged_date_time
     from numbered
-    group by source, alert_id
+    group by source, raised_at, alert_id
 ),
 held as (
     select a.*, c.log as held_log, c.holder, row_number() over (
-        partition by a.source, a.alert_id order by c.from_date_time desc, c.term desc, c.log
+        partition by a.raised_at, a.alert_id order by c.from_date_time desc, c.term desc, c.log
     ) as nth
     from raised a
     left join {{custody}} c on c.equipment_reference = a.equipment_reference and not c.lost and case
@@ -128,7 +131,7 @@ held as (
 ),
 booked as (
     select a.*, b.booking_reference, b.customer, row_number() over (
-        partition by a.source, a.alert_id
+        partition by a.raised_at, a.alert_id
         order by b.recorded_from desc nulls last, b.booking_reference, b.log, b.log_offset
     ) as number
     from (select * from held where nth = 1) a

@@ -139,19 +139,22 @@ select equipment_reference, holder, from_date_time as held_since, event as custo
 where age = 1
 """
 
-# Alerts of both sources about one condition count once.
+# Alerts of several sites, or of a site and of shore, about one condition count once, and each site ends only its own.
 OPEN_ALERTS: Final = """
 with told as (
-    select equipment_reference, alert_id, alert_id as condition_id, coalesce(revision, 0) as revision, severity, state,
-        log, log_offset
+    select equipment_reference, split_part(log, '.', 2) as raised_at, alert_id, alert_id as condition_id,
+        coalesce(revision, 0) as revision, severity, state, log, log_offset
     from {alerts}
     where problem is null
     union all
-    select equipment_reference, alert_id, coalesce(condition_id, alert_id), revision, severity, state, log, log_offset
+    select equipment_reference, 'shore', alert_id, coalesce(condition_id, alert_id), revision, severity, state,
+        log, log_offset
     from {alerts_ashore}
 ),
 newest as (
-    select *, row_number() over (partition by alert_id order by revision desc, log, log_offset desc) as age
+    select *, row_number() over (
+        partition by raised_at, alert_id order by revision desc, log, log_offset desc
+    ) as age
     from told
     where equipment_reference <> ''
 )

@@ -261,6 +261,26 @@ def test_an_alert_of_a_site(tables: Tables) -> None:
     assert tables.differing(ORACLES).keys() <= {"containers_now"}
 
 
+def test_each_site_ends_and_changes_only_its_own_alerts(tables: Tables) -> None:
+    """A stolen ship has the id of another ship's alert in its log, under its own name, and in a row of an earlier
+    release under the other's."""
+    thief = {"log": "alerts.marlin", "raised_at": "marlin", "severity": "CRITICAL"}
+    tables.start("alerts_now", "containers_now")
+    tables.add(readings=[reading(1, 0)], alerts=[alert(1, 1, raised_at="star")])
+    tables.add(alerts=[alert(1, 0, **thief), alert(2, 4, "CLEARED", revision=7, **thief)])
+    tables.add(alerts=[alert(3, 5, "CLEARED", revision=9, **thief | {"raised_at": "star"})])
+    columns = ("raised_at", "alert_id", "state", "highest_severity", "opened_date_time", "revisions")
+    assert tables.rows("alerts_now", *columns) == [
+        ("marlin", "a1", "CLEARED", "CRITICAL", at(0), 3),
+        ("star", "a1", "OPENED", "ALARM", at(1), 1),
+    ]
+    assert (now(tables)["open_alerts"], now(tables)["worst_severity"]) == (1, "ALARM")
+    tables.add(alerts=[alert(2, 6, "CLEARED", raised_at="star")])
+    assert tables.rows("alerts_now", "state") == ["CLEARED", "CLEARED"]
+    assert (now(tables)["open_alerts"], now(tables)["worst_severity"]) == (0, None)
+    assert tables.differing(ORACLES).keys() <= {"quality"}
+
+
 @pytest.mark.chaos
 def test_holder_and_booking_of_an_alert_are_those_of_its_time(tables: Tables) -> None:
     warm = advance(LOG, None, [*logs.every(10, 70, supply_temperature=9.0), *logs.every(10, 120, since=70)])[1]
@@ -309,10 +329,12 @@ def test_retention_keeps_open_alerts_whole_and_leaves_the_rows_of_those_that_are
             *ashore("long", (1, "OPENED"), (50, "CLEARED")),
         ],
     )
-    before = alerts("state", "opened_date_time", "minutes_open", "revisions")
+    before = alerts("raised_at", "state", "opened_date_time", "minutes_open", "revisions")
+    unnamed = DeltaTable.forPath(tables.spark, tables.paths.table("alerts_now"))
+    unnamed.update(set={"raised_at": "null"})  # as an earlier release left the alerts of shore
     assert expire(session, tables.paths, ExpiryStep("alerts_ashore", limit, 1)) == 2
     tables.add(booking_changes=[change(1, 0)])
-    assert alerts("state", "opened_date_time", "minutes_open", "revisions") == before
+    assert alerts("raised_at", "state", "opened_date_time", "minutes_open", "revisions") == before
     assert alerts("customer") == [("long", "ducks"), ("open", "ducks"), ("over", None)], "what is left is made again"
     assert (now(tables)["open_alerts"], now(tables)["worst_severity"]) == (1, "ALARM")
     tables.add(alerts_ashore=ashore("open", (1, "OPENED"), (2, "UPDATED"), (60, "CLEARED"))[2:])

@@ -123,7 +123,8 @@ _DAY_COLUMN = pa.schema([pa.field("day", TIME)])
 _ALERTS = f"""
 with states as (
     select 'site' as source, alert_id, kind, state, severity, coalesce(revision, 0) as revision, equipment_reference,
-        event_date_time, raised_at, raised_date_time, vessel_imo_number, latitude, longitude,
+        event_date_time, substr(log, length('alerts.') + 1) as raised_at, raised_date_time, vessel_imo_number,
+        latitude, longitude,
         null::varchar as log, null::bigint as first_offset, alert_id as condition_id,
         array_to_string(
             list_transform(
@@ -138,7 +139,7 @@ with states as (
     where alert_id is not null
     union all
     select 'shore', alert_id, kind, state, severity, revision, equipment_reference,
-        event_date_time, null, null, null, latitude, longitude, log, first_offset, condition_id, detail,
+        event_date_time, 'shore', null, null, latitude, longitude, log, first_offset, condition_id, detail,
         null, null, log, log_offset
     from {{alerts_ashore}}
 ),
@@ -146,16 +147,16 @@ numbered as (
     select *,
         case severity when 'CRITICAL' then 3 when 'ALARM' then 2 else 1 end as rank,
         row_number() over (
-            partition by source, alert_id order by revision, event_date_time, record_log, record_offset
+            partition by raised_at, alert_id order by revision, event_date_time, record_log, record_offset
         ) as first,
         row_number() over (
-            partition by source, alert_id
+            partition by raised_at, alert_id
             order by revision desc, event_date_time desc, record_log desc, record_offset desc
         ) as last
     from states
 ),
 raised as (
-    select source, alert_id,
+    select source, raised_at, alert_id,
         any_value(kind) filter (where first = 1) as kind,
         any_value(state) filter (where last = 1) as state,
         any_value(severity) filter (where last = 1) as severity,
@@ -165,7 +166,6 @@ raised as (
         any_value(event_date_time) filter (where last = 1) as updated_date_time,
         any_value(event_date_time) filter (where last = 1 and state = 'CLEARED') as cleared_date_time,
         count(distinct revision) as revisions,
-        any_value(raised_at) filter (where first = 1) as raised_at,
         any_value(raised_date_time) filter (where first = 1) as raised_date_time,
         any_value(log) filter (where first = 1) as log,
         any_value(first_offset) filter (where first = 1) as first_offset,
@@ -177,11 +177,11 @@ raised as (
         any_value(acknowledged_by) filter (where last = 1) as acknowledged_by,
         any_value(acknowledged_date_time) filter (where last = 1) as acknowledged_date_time
     from numbered
-    group by source, alert_id
+    group by source, raised_at, alert_id
 ),
 held as (
-    select a.source, a.alert_id, c.log, c.holder, row_number() over (
-        partition by a.source, a.alert_id order by c.from_date_time desc, c.term desc, c.log
+    select a.raised_at, a.alert_id, c.log, c.holder, row_number() over (
+        partition by a.raised_at, a.alert_id order by c.from_date_time desc, c.term desc, c.log
     ) as nth
     from raised a join {{custody}} c on not c.lost and case
         when a.log is not null
@@ -192,8 +192,8 @@ held as (
     end
 ),
 booked as (
-    select a.source, a.alert_id, b.booking_reference, b.customer, row_number() over (
-        partition by a.source, a.alert_id
+    select a.raised_at, a.alert_id, b.booking_reference, b.customer, row_number() over (
+        partition by a.raised_at, a.alert_id
         order by b.recorded_from desc nulls last, b.booking_reference, b.log, b.log_offset
     ) as nth
     from raised a join ({VALID_BOOKINGS}) b on b.equipment_reference = a.equipment_reference
@@ -207,9 +207,9 @@ select a.source, a.alert_id, a.kind, a.state, a.severity, a.highest_severity, a.
     b.booking_reference, b.customer, a.latitude, a.longitude, a.detail, a.condition_id,
     a.acknowledged_by, a.acknowledged_date_time
 from raised a
-left join held h on h.source = a.source and h.alert_id = a.alert_id and h.nth = 1
+left join held h on h.raised_at = a.raised_at and h.alert_id = a.alert_id and h.nth = 1
 left join {{sites}} s on s.site = h.holder
-left join booked b on b.source = a.source and b.alert_id = a.alert_id and b.nth = 1
+left join booked b on b.raised_at = a.raised_at and b.alert_id = a.alert_id and b.nth = 1
 """  # noqa: S608  # constants of this package
 
 _REPORTS = """

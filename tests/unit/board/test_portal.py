@@ -144,6 +144,20 @@ def test_an_alert_is_open_until_its_newest_state_is_cleared() -> None:
     assert (over["state"], over["since"], over["until"]) == ("CLEARED", T0, T0 + MINUTE)
 
 
+def test_each_site_ends_only_its_own_alerts() -> None:
+    rows = FeedRows()
+    rows.reading(BOX, T0, 0)
+    rows.alert(BOX, T0, 0)
+    rows.alert(BOX, T0 + MINUTE, 0, log="alerts.star", raisedAt="star", state="CLEARED", revision=7)
+    rows.alert(BOX, T0 + HOUR, 1, log="alerts.star", state="CLEARED", revision=9)  # stored by an earlier release
+    (box,) = boxes(feed_of(rows), NOW)
+    assert [(row["raised_at"], row["state"]) for row in box.alerts] == [("tokyo", "OPENED")]
+    assert [(row["state"], row["since"]) for row in story_of(rows).alerts] == [
+        ("OPENED", T0),
+        ("CLEARED", T0 + MINUTE),
+    ]
+
+
 def test_probes_are_not_judged_until_half_an_hour_after_a_defrost() -> None:
     for minutes, expected in ((29, None), (31, False)):
         rows, at = FeedRows(), T0 + minutes * MINUTE

@@ -134,6 +134,26 @@ def test_the_readings_behind_alerts_are_found_by_offset_or_identity(story: Table
     assert (worst["supply_temperature"], worst["log"]) == (7.9, f"containers.{WARM}")
 
 
+def test_the_readings_behind_an_alert_are_those_that_its_own_site_names(tmp_path: Path) -> None:
+    """A stolen ship has the id of another ship's alert in its log, with the same reading at another offset."""
+    told = {"alert_id": "a", "kind": "TEMPERATURE", "state": "OPENED", "severity": "ALARM", "equipment_reference": WARM}
+    cause = {"log": f"containers.{WARM}", "deviceId": "d", "bootId": 1, "sequence": 1}
+    alerts = [
+        told | {"log": f"alerts.{site}", "log_offset": 1, "raised_at": site, "event_date_time": at(2)}
+        | {"causes": json.dumps([cause | {"offset": offset}])}
+        for site, offset in (("duck-star", 1), ("black-pearl", 2))
+    ]  # fmt: skip
+    fill(tmp_path, {"readings": [reading(WARM, n, at(n)) for n in (1, 2)], "alerts": alerts})
+    fill(tmp_path, {"booking_changes": (), "custody_entries": ()})
+    derive(tmp_path, "alerts_now")
+    with open_container(TablePaths.of(tmp_path), WARM) as found:
+        whole = container_report(found, WARM)
+        page = container_file(found, whole)
+    behind = [(row["raised_at"], row["alert_id"], row["log_offset"]) for row in whole.alert_readings]
+    assert behind == [("black-pearl", "a", 2), ("duck-star", "a", 1)]
+    assert plain(page).count(f"containers.{WARM}@1") == plain(page).count(f"containers.{WARM}@2")
+
+
 def test_a_time_cuts_everything_but_the_readings_behind_alerts(story: TablePaths) -> None:
     since, until = at(3, 4), at(3, 6)
     found = report(story, WARM, since, until)

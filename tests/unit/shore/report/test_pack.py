@@ -117,8 +117,8 @@ def test_a_page_without_any_derived_table_says_so(tmp_path: Path) -> None:
     cause = '[{"log":null,"offset":-1,"deviceId":"<script>alert(1)</script>","bootId":1,"sequence":9}]'
     alert = {"log": "alerts.x", "log_offset": 1, "alert_id": "<b>", "equipment_reference": WARM, "causes": cause,
              "kind": "TEMPERATURE", "state": "OPENED", "event_date_time": at(1)}  # fmt: skip
-    now = {"source": "site", "alert_id": "<b>", "equipment_reference": WARM, "kind": "TEMPERATURE", "state": "OPENED",
-           "opened_date_time": at(1), "detail": "<i>warm</i>"}  # fmt: skip
+    now = {"source": "site", "raised_at": "x", "alert_id": "<b>", "equipment_reference": WARM, "kind": "TEMPERATURE",
+           "state": "OPENED", "opened_date_time": at(1), "detail": "<i>warm</i>"}  # fmt: skip
     fill(tmp_path, {"readings": [strange], "alerts": [alert], "alerts_now": [now]})
     with open_container(TablePaths.of(tmp_path), WARM) as found:
         page = container_file(found, container_report(found, WARM))
