@@ -1,10 +1,12 @@
 """Table ``alerts_now``: one row per alert, raised by a site (``alerts``) or by shore (``alerts_ashore``).
 
-Grain: one row per alert. Key: (``raised_at``, ``alert_id``). Late data: a new row about a box recomputes all alerts of
-that box from ``alerts``, ``alerts_ashore``, ``custody``, ``bookings`` and ``sites``. Repeating this changes nothing.
+Grain: one row per alert. Key: (``raised_at``, ``alert_id``, ``equipment_reference``). Late data: a new row about a box
+recomputes all alerts of that box from ``alerts``, ``alerts_ashore``, ``custody``, ``bookings`` and ``sites``. Repeating
+this changes nothing.
 
 The site in whose log a state stands has raised the alert. Several sites may give one id to alerts of their own, and a
-stolen ship any id; rows of ``alerts`` of earlier releases may name another site than their log.
+stolen ship any id, also one to alerts about several boxes; rows of ``alerts`` of earlier releases may name another site
+than their log.
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ ALERTS_NOW = Table(
         Column("acknowledged_by", _TEXT, "Who has said that it is seen to; null: nobody"),
         Column("acknowledged_date_time", TIME, "When"),
     ),
-    key=("raised_at", "alert_id"),
+    key=("raised_at", "alert_id", "equipment_reference"),
     grain="One row per alert.",
     late="All alerts of a container are made again when a row about it comes, whatever its time.",
     layout="Not partitioned: small.",
@@ -84,21 +86,21 @@ numbered as (
     select *,
         case severity when 'CRITICAL' then 3 when 'ALARM' then 2 else 1 end as rank,
         row_number() over (
-            partition by raised_at, alert_id order by revision, event_date_time nulls last, record_log, record_offset
+            partition by raised_at, alert_id, equipment_reference
+            order by revision, event_date_time nulls last, record_log, record_offset
         ) as place,
         row_number() over (
-            partition by raised_at, alert_id
+            partition by raised_at, alert_id, equipment_reference
             order by revision desc, event_date_time desc nulls last, record_log desc, record_offset desc
         ) as place_from_end
     from states
 ),
 raised as (
-    select source, raised_at, alert_id,
+    select source, raised_at, alert_id, equipment_reference,
         max(kind) filter (where place = 1) as kind,
         max(state) filter (where place_from_end = 1) as state,
         max(severity) filter (where place_from_end = 1) as severity,
         case max(rank) when 3 then 'CRITICAL' when 2 then 'ALARM' else 'WARNING' end as highest_severity,
-        max(equipment_reference) filter (where place = 1) as equipment_reference,
         max(event_date_time) filter (where place = 1) as opened_date_time,
         max(event_date_time) filter (where place_from_end = 1) as updated_date_time,
         max(event_date_time) filter (where place_from_end = 1 and state = 'CLEARED') as cleared_date_time,
@@ -114,11 +116,12 @@ raised as (
         max(acknowledged_by) filter (where place_from_end = 1) as acknowledged_by,
         max(acknowledged_date_time) filter (where place_from_end = 1) as acknowledged_date_time
     from numbered
-    group by source, raised_at, alert_id
+    group by source, raised_at, alert_id, equipment_reference
 ),
 held as (
     select a.*, c.log as held_log, c.holder, row_number() over (
-        partition by a.raised_at, a.alert_id order by c.from_date_time desc, c.term desc, c.log
+        partition by a.raised_at, a.alert_id, a.equipment_reference
+        order by c.from_date_time desc, c.term desc, c.log
     ) as nth
     from raised a
     left join {{custody}} c on c.equipment_reference = a.equipment_reference and not c.lost and case
@@ -131,7 +134,7 @@ held as (
 ),
 booked as (
     select a.*, b.booking_reference, b.customer, row_number() over (
-        partition by a.raised_at, a.alert_id
+        partition by a.raised_at, a.alert_id, a.equipment_reference
         order by b.recorded_from desc nulls last, b.booking_reference, b.log, b.log_offset
     ) as number
     from (select * from held where nth = 1) a

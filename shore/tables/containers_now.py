@@ -153,7 +153,7 @@ with told as (
 ),
 newest as (
     select *, row_number() over (
-        partition by raised_at, alert_id order by revision desc, log, log_offset desc
+        partition by equipment_reference, raised_at, alert_id order by revision desc, log, log_offset desc
     ) as age
     from told
     where equipment_reference <> ''

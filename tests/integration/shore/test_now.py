@@ -281,6 +281,20 @@ def test_each_site_ends_and_changes_only_its_own_alerts(tables: Tables) -> None:
     assert tables.differing(ORACLES).keys() <= {"quality"}
 
 
+def test_one_id_about_two_containers_is_two_alerts(tables: Tables) -> None:
+    """A stolen ship gives its alerts any ids. Batches about one container or both make the same rows, each once."""
+    tables.start("alerts_now", "containers_now")
+    tables.add(alerts=[alert(1, 1)])
+    tables.add(alerts=[alert(2, 2, equipment_reference=OTHER)])
+    tables.add(alerts=[alert(3, 3, "UPDATED"), alert(4, 3, "UPDATED", equipment_reference=OTHER)])
+    tables.add(alerts=[alert(5, 4, "CLEARED", revision=2, equipment_reference=OTHER)])
+    tables.add(alerts=[alert(6, 5, "UPDATED", revision=2), alert(7, 5, "UPDATED", equipment_reference=OTHER)])
+    columns = ("equipment_reference", "alert_id", "state", "revisions")
+    assert tables.rows("alerts_now", *columns) == [(BOX, "a1", "UPDATED", 3), (OTHER, "a1", "CLEARED", 3)]
+    assert [now(tables, box)["open_alerts"] for box in (BOX, OTHER)] == [1, 0]
+    assert tables.differing(ORACLES).keys() <= {"quality"}
+
+
 @pytest.mark.chaos
 def test_holder_and_booking_of_an_alert_are_those_of_its_time(tables: Tables) -> None:
     warm = advance(LOG, None, [*logs.every(10, 70, supply_temperature=9.0), *logs.every(10, 120, since=70)])[1]

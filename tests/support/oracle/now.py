@@ -147,21 +147,21 @@ numbered as (
     select *,
         case severity when 'CRITICAL' then 3 when 'ALARM' then 2 else 1 end as rank,
         row_number() over (
-            partition by raised_at, alert_id order by revision, event_date_time, record_log, record_offset
+            partition by raised_at, alert_id, equipment_reference
+            order by revision, event_date_time, record_log, record_offset
         ) as first,
         row_number() over (
-            partition by raised_at, alert_id
+            partition by raised_at, alert_id, equipment_reference
             order by revision desc, event_date_time desc, record_log desc, record_offset desc
         ) as last
     from states
 ),
 raised as (
-    select source, raised_at, alert_id,
+    select source, raised_at, alert_id, equipment_reference,
         any_value(kind) filter (where first = 1) as kind,
         any_value(state) filter (where last = 1) as state,
         any_value(severity) filter (where last = 1) as severity,
         case max(rank) when 3 then 'CRITICAL' when 2 then 'ALARM' else 'WARNING' end as highest_severity,
-        any_value(equipment_reference) filter (where first = 1) as equipment_reference,
         any_value(event_date_time) filter (where first = 1) as opened_date_time,
         any_value(event_date_time) filter (where last = 1) as updated_date_time,
         any_value(event_date_time) filter (where last = 1 and state = 'CLEARED') as cleared_date_time,
@@ -177,11 +177,12 @@ raised as (
         any_value(acknowledged_by) filter (where last = 1) as acknowledged_by,
         any_value(acknowledged_date_time) filter (where last = 1) as acknowledged_date_time
     from numbered
-    group by source, raised_at, alert_id
+    group by source, raised_at, alert_id, equipment_reference
 ),
 held as (
-    select a.raised_at, a.alert_id, c.log, c.holder, row_number() over (
-        partition by a.raised_at, a.alert_id order by c.from_date_time desc, c.term desc, c.log
+    select a.raised_at, a.alert_id, a.equipment_reference, c.log, c.holder, row_number() over (
+        partition by a.raised_at, a.alert_id, a.equipment_reference
+        order by c.from_date_time desc, c.term desc, c.log
     ) as nth
     from raised a join {{custody}} c on not c.lost and case
         when a.log is not null
@@ -192,8 +193,8 @@ held as (
     end
 ),
 booked as (
-    select a.raised_at, a.alert_id, b.booking_reference, b.customer, row_number() over (
-        partition by a.raised_at, a.alert_id
+    select a.raised_at, a.alert_id, a.equipment_reference, b.booking_reference, b.customer, row_number() over (
+        partition by a.raised_at, a.alert_id, a.equipment_reference
         order by b.recorded_from desc nulls last, b.booking_reference, b.log, b.log_offset
     ) as nth
     from raised a join ({VALID_BOOKINGS}) b on b.equipment_reference = a.equipment_reference
@@ -207,9 +208,11 @@ select a.source, a.alert_id, a.kind, a.state, a.severity, a.highest_severity, a.
     b.booking_reference, b.customer, a.latitude, a.longitude, a.detail, a.condition_id,
     a.acknowledged_by, a.acknowledged_date_time
 from raised a
-left join held h on h.raised_at = a.raised_at and h.alert_id = a.alert_id and h.nth = 1
+left join held h on h.raised_at = a.raised_at and h.equipment_reference = a.equipment_reference
+    and h.alert_id = a.alert_id and h.nth = 1
 left join {{sites}} s on s.site = h.holder
-left join booked b on b.raised_at = a.raised_at and b.alert_id = a.alert_id and b.nth = 1
+left join booked b on b.raised_at = a.raised_at and b.equipment_reference = a.equipment_reference
+    and b.alert_id = a.alert_id and b.nth = 1
 """  # noqa: S608  # constants of this package
 
 _REPORTS = """
