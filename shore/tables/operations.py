@@ -89,7 +89,7 @@ ALERTS = _table(
     "Alerts raised by the bridges of ships and ports",
     "One row per state of an alert (OPENED, UPDATED, CLEARED).",
     (
-        Column("alert_id", _TEXT, "The same over all states of one alert", path="alertID"),
+        Column("alert_id", _TEXT, "The same over all states of one alert; other sites may use it, too", path="alertID"),
         Column("kind", _TEXT, "What it is about: OVERBOARD, POWER_LOST, TEMPERATURE, ... (docs/edge.md)", path="kind"),
         Column("severity", _TEXT, "DCSA RMO alarmSeverity: CRITICAL, ALARM, WARNING", path="severity"),
         Column("state", _TEXT, "OPENED, UPDATED, CLEARED", path="state"),
@@ -97,7 +97,7 @@ ALERTS = _table(
         Column(
             "equipment_reference", _TEXT, "ISO 6346 container number; empty: all of a site", path="equipmentReference"
         ),
-        Column("raised_at", _TEXT, "Site that raised it", path="raisedAt"),
+        Column("raised_at", _TEXT, "Site that raised it: the one whose log this is", path="raisedAt"),
         Column("event_date_time", TIME, "Device time of the reading that caused this state", path="eventDateTime"),
         Column("raised_date_time", TIME, "When the site wrote it", path="raisedDateTime"),
         Column("vessel_imo_number", _TEXT, "Ship it happened on; null ashore", path="vesselIMONumber"),
