@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, cast
 import anyio
 import anyio.to_thread
 import jinja2
+from markupsafe import Markup, escape
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
@@ -365,6 +366,38 @@ def address_of(request: Request) -> str:
     return request.client.host if request.client else ""
 
 
+UNKNOWN: Final = Markup(
+    '<span class="unknown"><span aria-hidden="true">\N{EN DASH}</span><span class="unseen">not known</span></span>'
+)
+"""A dash, which says "not known" to a screen reader."""
+
+
+def moment(value: dt.datetime | jinja2.Undefined | None, seconds: bool = False) -> Markup:
+    """Return a time in UTC as HTML; ``board.js`` shows it in the port's time where the reader wants that.
+
+    Templates call this, ``badge`` and ``figure`` up to 30,000 times for a port, which takes macros a third of a second.
+    """
+    if not isinstance(value, dt.datetime):
+        return UNKNOWN
+    day, clock = f"{value:%Y-%m-%d}", f"{value:%H:%M:%S}"
+    shown = clock if seconds else clock[:5]
+    return Markup(f'<time datetime="{day}T{clock}Z"{" data-seconds" if seconds else ""}>{day} {shown}</time>')  # noqa: S704
+
+
+def badge(text: str, tone: str = "quiet") -> Markup:
+    """Return the words of a state in its tone (good, warn, bad, quiet), with a sign whose shape tells the tone too."""
+    return Markup(f'<span class="badge {escape(tone)}">{escape(text)}</span>')  # noqa: S704
+
+
+def figure(value: float | jinja2.Undefined | None, digits: int = 0, unit: str = "") -> Markup:
+    """Return a number with thousands apart, a true minus, and its unit; ``UNKNOWN`` for None."""
+    if value is None or isinstance(value, jinja2.Undefined):
+        return UNKNOWN
+    shown = f"{value:,.{digits}f}".replace("-", "\N{MINUS SIGN}")
+    of = f'<span class="unit">&nbsp;{escape(unit)}</span>' if unit else ""
+    return Markup(f'<span class="number">{shown}{of}</span>')  # noqa: S704
+
+
 @cache
 def templates() -> jinja2.Environment:
     """Return the templates of ``board/templates``."""
@@ -376,6 +409,7 @@ def templates() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.globals["exported"] = False  # ``board.export`` says otherwise
+    environment.globals |= {"moment": moment, "badge": badge, "figure": figure, "unknown": lambda: UNKNOWN}
     environment.filters |= {
         "minutes": to_minutes,
         "number": number,

@@ -86,7 +86,7 @@ async def port_view(board: Board, code: str) -> PortView:
 
 
 def _read(board: Board, code: str) -> PortView:
-    report = port_report(board.paths, code)
+    report = port_report(board.paths, code, most=_MOST)
     with open_slices(board.paths) as slices:
         outlook = _outlook(slices)
     html = board.text("port_boxes.html.j2", outlook=outlook, **_boxes(report))
@@ -105,7 +105,9 @@ def _boxes(report: PortReport) -> dict[str, Any]:
         "r": report,
         "dock": _shown(report.dock),
         "more_on_dock": max(0, len(report.dock) - _MOST),
-        "ships": [(ship, _shown(ship.boxes), max(0, len(ship.boxes) - _MOST)) for ship in _present(report)],
+        "ships": [
+            (ship, _shown(ship.boxes), max(0, len(ship.boxes) + ship.others - _MOST)) for ship in _present(report)
+        ],
         "wrong": _wrong(report),
     }
 

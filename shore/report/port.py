@@ -270,22 +270,43 @@ def concerns(row: Row) -> tuple[str, ...]:
     return tuple(found)
 
 
+_OF_BOXES: Final = sorted({*PortBox.__struct_fields__, *Cargo.__struct_fields__} - {"concerns", "by_digest", "cargo"})
+_PERHAPS_WRONG: Final = f"""
+coalesce(open_alerts > 0, false) or len(alert_kinds) > 0 or excursions > 0 or coalesce(not in_band, false)
+    or coalesce(door_open, false) or coalesce(immersed, false)
+    or setpoint_temperature is not null and (
+        not coalesce(is_connected_to_power_source, true) or not coalesce(is_powered, true)
+        or coalesce(abs(setpoint_temperature - agreed_temperature) >= {_SETPOINT_KELVIN}, false)
+    )
+"""
+"""True for each box for which ``concerns`` finds anything."""
+
 _HERE_OR_AT_SEA: Final = f"""
-select {", ".join(sorted({*PortBox.__struct_fields__, *Cargo.__struct_fields__} - {"concerns", "by_digest", "cargo"}))},
-    holder_kind, vessel_imo_number, un_location_code, reading_source, in_band, door_open, immersed
-from ({BOXES})
-where holder_kind = 'ship' or un_location_code = $code
-order by equipment_reference
+create temp table here_or_at_sea as
+select *, $most is null or coalesce(holder_kind <> 'ship', true) or {_PERHAPS_WRONG} or row_number() over (
+        partition by vessel_imo_number, holder_kind order by not discharged_here, equipment_reference
+    ) <= $most as chosen
+from (
+    select {", ".join(_OF_BOXES)},
+        holder_kind, vessel_imo_number, un_location_code, reading_source, in_band, door_open, immersed
+    from ({BOXES})
+    where holder_kind = 'ship' or un_location_code = $code
+)
 """  # noqa: S608  # our own text
+_CHOSEN: Final = "select * exclude (chosen) from here_or_at_sea where chosen order by equipment_reference"
+_OTHERS: Final = """
+select vessel_imo_number, count(*) as others, count(*) filter (where discharged_here) as for_port
+from here_or_at_sea where not chosen group by 1
+"""
 
 _MOVEMENTS_SHOWN: Final = 100
 _CALLS_SHOWN: Final = 20
 
 
-class Ship(msgspec.Struct, frozen=True, kw_only=True):
+class Ship(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A ship and the boxes aboard: those for this port first, in each group those with most concerns first.
     ``last_call``: its newest port call (table ``port_calls``), null where none is known. ``boxes`` also has those that
-    were lost overboard; ``for_port`` does not count them."""
+    were lost overboard; ``for_port`` does not count them. ``others``: how many more are aboard, with nothing wrong."""
 
     vessel_imo_number: str
     vessel: str
@@ -294,11 +315,12 @@ class Ship(msgspec.Struct, frozen=True, kw_only=True):
     for_port: int
     concerning: int
     boxes: tuple[PortBox, ...]
+    others: int = 0
 
     @property
     def aboard(self) -> int:
         """Number of boxes without those that were lost overboard."""
-        return sum(not box.lost for box in self.boxes)
+        return sum(not box.lost for box in self.boxes) + self.others
 
 
 class PortReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -337,13 +359,19 @@ class UnknownPortError(ConfigurationError):
 
 
 def port_report(
-    paths: TablePaths, code: str, audience: Audience = "operator", *, distance: Distance = sea_distance
+    paths: TablePaths,
+    code: str,
+    audience: Audience = "operator",
+    *,
+    most: int | None = None,
+    distance: Distance = sea_distance,
 ) -> PortReport:
     """Return the report of one port.
 
     Args:
         code: UN/LOCODE; small letters and blanks are accepted (``jp tyo``).
         audience: ``authority`` does not see contents, customers or bookings.
+        most: Name of each ship only the boxes with something wrong, and so many more, those for this port first.
         distance: Nautical miles by sea between two places.
 
     Raises:
@@ -360,7 +388,8 @@ def port_report(
         found.check_any()
         name, place = _port(found, code)
         found.add("excursions", _since(found))
-        rows = found.rows(_HERE_OR_AT_SEA, code=code)
+        found.run(_HERE_OR_AT_SEA, code=code, most=most)
+        rows = found.rows(_CHOSEN)
         aboard: dict[str, list[PortBox]] = defaultdict(list)
         for row in rows:
             if row["holder_kind"] == "ship":
@@ -448,11 +477,12 @@ def _ships(
     for row in found.rows(_RECENT, back=LOOK_BACK):
         recent[row["vessel_imo_number"]].append(row)
     calls = {row["vessel_imo_number"]: row for row in found.rows(_LAST_CALLS)}
+    others = {row["vessel_imo_number"]: row for row in found.rows(_OTHERS)}
     ships = []
     for row in found.rows(_SHIPS):
         imo = row["vessel_imo_number"]
-        boxes = aboard.get(imo, ())
-        booked = sum(box.discharged_here and not box.lost for box in boxes)
+        boxes, more = aboard.get(imo, ()), others.get(imo, {"others": 0, "for_port": 0})
+        booked = sum(box.discharged_here and not box.lost for box in boxes) + more["for_port"]
         ships.append(
             Ship(
                 vessel_imo_number=imo,
@@ -462,6 +492,7 @@ def _ships(
                 for_port=booked,
                 concerning=sum(bool(box.concerns) for box in boxes),
                 boxes=_sorted(boxes),
+                others=more["others"],
             )
         )
     return ships

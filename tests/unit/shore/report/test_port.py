@@ -79,6 +79,43 @@ def test_the_dock_and_the_last_movements(tokyo: PortReport) -> None:
     assert [(c["vessel"], c["departure_date_time"] is not None) for c in tokyo.calls] == [("MV Blue Marlin", True)]
 
 
+def test_a_report_of_few_boxes_names_those_in_trouble_and_counts_all(story: TablePaths, tokyo: PortReport) -> None:
+    (whole,) = tokyo.arriving
+    for most, named in ((0, (WARM, WRONG)), (1, (WARM, WRONG)), (2, (WARM, FROZEN, WRONG))):
+        found = port_report(story, "JPTYO", most=most, distance=straight)
+        (ship,) = found.arriving
+        assert tuple(box.equipment_reference for box in ship.boxes) == named
+        assert (ship.others, ship.aboard) == (3 - len(named), whole.aboard)
+        assert msgspec.structs.replace(ship, boxes=whole.boxes, others=0) == whole
+        assert found.dock == tokyo.dock
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"open_alerts": 1},
+        {"in_band": False, "reading_source": "DIGEST"},
+        {"is_connected_to_power_source": False, "is_powered": None},
+        {"is_connected_to_power_source": True, "is_powered": False},
+        {"setpoint_temperature": -17.9},
+        {"door_open": True},
+        {"immersed": True},
+        {},
+    ],
+    ids=str,
+)
+def test_a_report_of_few_boxes_leaves_out_none_with_something_wrong(
+    story: TablePaths, tmp_path: Path, wrong: dict[str, object]
+) -> None:
+    kept = {name: DeltaTable(story.table(name)).to_pyarrow_dataset().to_table().to_pylist() for name in
+            ("sites", "containers_now", "positions", "bookings")}  # fmt: skip
+    now = [each | (wrong if each["equipment_reference"] == FROZEN else {}) for each in kept["containers_now"]]
+    fill(tmp_path, {**kept, "containers_now": now})
+    few, whole = (port_report(TablePaths.of(tmp_path), "JPTYO", most=most, distance=straight) for most in (0, None))
+    assert few.arriving[0].boxes == tuple(box for box in whole.arriving[0].boxes if box.concerns)
+    assert any(box.equipment_reference == FROZEN for box in few.arriving[0].boxes) == bool(wrong)
+
+
 def test_a_ship_in_port_does_not_come(story: TablePaths) -> None:
     sydney = port_report(story, "AUSYD", distance=straight)
     assert [ship.vessel_imo_number for ship in sydney.in_port] == [OTHER_SHIP]
