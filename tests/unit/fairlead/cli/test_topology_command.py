@@ -45,9 +45,7 @@ def test_check_warns_of_a_site_that_would_never_delete(runner: CliRunner, tmp_pa
     assert "add ends: [centre] to the links from centre to edge" in said
 
 
-@pytest.mark.parametrize(
-    "name", [*shipped(), str(Path(__file__).parents[4] / "simulators/topologies/pacific-loop.yaml")]
-)
+@pytest.mark.parametrize("name", shipped())
 def test_check_warns_of_nothing_that_is_shipped(name: str) -> None:
     assert warnings(load(name, env={})) == []
 
