@@ -91,19 +91,31 @@ async def raw_batch(cluster: Cluster, log: TopicPartition, offset: int) -> RawBa
         stop = parse_header(first).next_offset
     if stop > base and verify_crc(first):
         return RawBatch(OffsetRange(base, stop), first, is_damaged=False)
-    following = _base_behind(rest, base)
-    if following is None and stop > base:  # the last one of its segment
-        if stop > answer.high_watermark:
-            raise CorruptBatch(f"the batch at offset {base} claims to end at {stop}, which is after the log's end")
-        following = stop
-    elif following is None:
-        behind = await _fetch(cluster, log, base + 1)
-        following = _base_behind(behind.records, base) or answer.high_watermark
+    if len(rest) < HEADER_BYTES:  # the last one of its segment, or it fills the answer
+        rest = (await _fetch(cluster, log, offset, len(first) + READ_BYTES)).records[len(first) :]
+    following = _base_behind(rest, min(offset, base), base)
+    if following is None:
+        following = await _next_base(cluster, log, offset, base, answer.high_watermark)
     return RawBatch(OffsetRange(min(offset, base), following), first, is_damaged=True)
 
 
-async def _fetch(cluster: Cluster, log: TopicPartition, offset: int) -> FetchedPartition:
-    answer = (await cluster.fetch({log: offset}, max_wait_ms=0, partition_max_bytes=READ_BYTES))[log]
+async def _next_base(cluster: Cluster, log: TopicPartition, offset: int, base: int, end: int) -> int:
+    """Return the base offset of what follows the last batch of a segment, or the log's end. The broker returns that
+    batch for ``offset`` and all others that it claims, but not for those of the next segment."""
+    low, high, found = offset, end, None
+    while high - low > 1:
+        middle = (low + high) // 2
+        records = (await _fetch(cluster, log, middle, HEADER_BYTES)).records
+        if len(records) >= HEADER_BYTES and _base(records) == base:
+            low = middle
+        else:
+            high, found = middle, _base_behind(records, offset, base)
+    return end if found is None else found
+
+
+async def _fetch(cluster: Cluster, log: TopicPartition, offset: int, size: int | None = None) -> FetchedPartition:
+    size = READ_BYTES if size is None else size
+    answer = (await cluster.fetch({log: offset}, max_wait_ms=0, partition_max_bytes=size))[log]
     if answer.error_code:
         raise broker_error(answer.error_code, log)
     return answer
@@ -119,12 +131,20 @@ def _framed(records: memoryview) -> tuple[memoryview | None, memoryview]:
     return records[:size], records[size:]
 
 
-def _base_behind(records: memoryview, offset: int) -> int | None:
-    """Return the base offset of the first batch, if it is after ``offset``. A batch of an older format has that of its
-    last record there, so the offset after ``offset`` is returned: nothing of it may be passed unseen."""
-    if len(records) < HEADER_BYTES or _base(records) <= offset:
+def _base_behind(records: memoryview, offset: int, base: int) -> int | None:
+    """Return the base offset of the first batch, which follows that at ``base``; None without one. A batch of an older
+    format has that of its last record there, so the offset after ``base`` is returned: nothing of it may be passed
+    unseen.
+
+    Raises:
+        CorruptBatch: it is not after ``offset``.
+    """
+    if len(records) < HEADER_BYTES:
         return None
-    return _base(records) if records[MAGIC_AT] == MAGIC else offset + 1
+    found = _base(records)
+    if found <= offset or (records[MAGIC_AT] != MAGIC and found <= base):
+        raise CorruptBatch(f"the batch after offset {offset} claims to begin at {found}")
+    return found if records[MAGIC_AT] == MAGIC else base + 1
 
 
 def _base(records: memoryview) -> int:
