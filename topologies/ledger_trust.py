@@ -232,7 +232,7 @@ class _Waiting:
     def __init__(self) -> None:
         self._number = 0
         self._grants: list[tuple[int, int, Told, Doubt]] = []  # a heap by the term that each waits for
-        self._seizures: dict[int, list[tuple[int, Told, Doubt]]] = {}
+        self._seizures: dict[int, dict[str | None, list[tuple[int, Told, Doubt]]]] = {}  # by that term and by ship
 
     def __bool__(self) -> bool:
         return bool(self._grants or self._seizures)
@@ -240,21 +240,29 @@ class _Waiting:
     def add(self, told: Told, doubt: Doubt) -> None:
         self._number += 1
         if isinstance(told.entry, CustodyEntry) and told.entry.event == "SEIZURE":
-            self._seizures.setdefault(told.entry.term - SEIZING_TERMS, []).append((self._number, told, doubt))
+            ships = self._seizures.setdefault(told.entry.term - SEIZING_TERMS, {})
+            ships.setdefault(told.entry.to_site, []).append((self._number, told, doubt))
         else:
             heapq.heappush(self._grants, (_term(told) - 1, self._number, told, doubt))
 
-    def take(self, term: int) -> list[tuple[int, int, int, Told]]:
-        """Remove the entries that news of this term may clear; return each behind what puts it in order."""
-        found = [(number, told) for number, told, _ in self._seizures.pop(term, ())]
-        while self._grants and self._grants[0][0] <= term:
+    def take(self, news: CustodyEntry, newest: int | None) -> list[tuple[int, int, int, Told]]:
+        """Remove the entries that this news may clear; return each behind what puts it in order. News of an older term
+        than the newest clears only seizures by the ship that got the log in it."""
+        found: list[tuple[int, Told]] = []
+        ships = self._seizures.pop(news.term, {})
+        for ship in [*ships] if news.term == newest else {news.to_site}.intersection(ships):
+            found += [(number, told) for number, told, _ in ships.pop(ship)]
+        if ships:
+            self._seizures[news.term] = ships
+        while self._grants and self._grants[0][0] <= news.term:
             _, number, told, _ = heapq.heappop(self._grants)
             found.append((number, told))
         return [(_term(told), told.offset, number, told) for number, told in found]
 
     def entries(self) -> Iterator[tuple[Told, Doubt]]:
         yield from ((told, doubt) for *_, told, doubt in self._grants)
-        yield from ((told, doubt) for _, told, doubt in chain.from_iterable(self._seizures.values()))
+        for ships in self._seizures.values():
+            yield from ((told, doubt) for _, told, doubt in chain.from_iterable(ships.values()))
 
 
 class Believer:
@@ -280,7 +288,8 @@ class Believer:
         if doubt is None:
             self._rules.note(told.entry, self._aboard)
             yield told
-            yield from self._released(told.entry.log, _term(told))
+            if isinstance(told.entry, CustodyEntry):
+                yield from self._released(told.entry)
         elif doubt.waits and self._counts[told.ledger] < MOST_WAITING:
             self._wait(told, doubt)
         else:
@@ -315,21 +324,22 @@ class Believer:
         self._counts[told.ledger] += 1
         self._waiting.setdefault(told.entry.log, _Waiting()).add(told, doubt)
 
-    def _released(self, log: str, term: int) -> Iterator[Told]:
-        """Judge the entries that have waited for this term of a log, and those that have waited for these."""
-        if (waiting := self._waiting.get(log)) is None:
+    def _released(self, news: CustodyEntry) -> Iterator[Told]:
+        """Judge the entries that have waited for this one, and those that have waited for these."""
+        if (waiting := self._waiting.get(news.log)) is None:
             return
-        due = waiting.take(term)
+        due = waiting.take(news, self._view.term(news.log))
         heapq.heapify(due)
         while due:
             *_, told = heapq.heappop(due)
             self._counts[told.ledger] -= 1
             for each in self._again(told):
                 yield each
-                for next_due in waiting.take(_term(each)):
-                    heapq.heappush(due, next_due)
+                if isinstance(each.entry, CustodyEntry):  # no other entry waits
+                    for next_due in waiting.take(each.entry, self._view.term(news.log)):
+                        heapq.heappush(due, next_due)
         if not waiting:
-            del self._waiting[log]
+            del self._waiting[news.log]
 
     def _again(self, told: Told) -> Iterator[Told]:
         doubt = self._doubt(told)

@@ -25,7 +25,7 @@ from fairlead.kafka.protocol.record import NewRecord, Record, encode_batch
 from fairlead.kafka.protocol.types import TP
 from fairlead.records import encode
 from fairlead.records.alert import Alert
-from fairlead.records.custody import CustodyEntry, LedgerEntry, Marker, ReturnEntry
+from fairlead.records.custody import CustodyEntry, LedgerEntry, Marker, RefusalEntry, ReturnEntry
 from replication.changes import PlanChanges
 from replication.custody.ledger import Ledger
 from shore.tables.custody import believed_of
@@ -42,6 +42,10 @@ def marker_of(entry: CustodyEntry, **other: Any) -> bytes:
     marker = Marker(**{name: getattr(entry, name) for name in names} | other, nonce="n")
     record = marker_record(encode(marker), timestamp_ms=0)
     return term_batch([record], term=marker.term, offset=entry.marker_offset, marker=entry.marker_offset)
+
+
+def refusal(of: str) -> RefusalEntry:
+    return RefusalEntry(log=of, order_id="o", code="", reason="", refused_date_time=NOW, refused_by="star")
 
 
 def returned(strays: str) -> ReturnEntry:
@@ -325,6 +329,35 @@ def test_news_of_a_log_has_only_those_entries_judged_anew_that_it_may_clear(monk
     refused = 100 - 3  # seizures whose ground, 16 terms before, is known by now
     assert len(believer) == 1000 - refused
     assert judged == len(forged) + len(honest) + refused
+
+
+@pytest.mark.parametrize("old", ["grant", "refusal"])
+def test_news_that_changes_nothing_has_no_entries_judged_anew(monkeypatch: pytest.MonkeyPatch, old: str) -> None:
+    """A forger writes such news itself, as often as it likes."""
+    judged = 0
+    judge = Rules.doubt
+
+    def doubt(self: Rules, ledger: str, entry: LedgerEntry, view: CustodyView, aboard: Any) -> Any:
+        nonlocal judged
+        judged += 1
+        return judge(self, ledger, entry, view, aboard)
+
+    monkeypatch.setattr(Rules, "doubt", doubt)
+    view, box, term = CustodyView(), log(1), 50 if old == "grant" else 0
+    believer = Believer(Rules.of(topology()), view, on_refused=lambda refused: None)
+    if old == "grant":
+        newest = grant("tokyo", box, 100, "tokyo")
+        for _ in believer.hear(Told("custody.tokyo", 0, newest)):
+            view.apply(newest)
+    for n in range(500):
+        assert not list(
+            believer.hear(Told("custody.star", n, grant("star", box, term + SEIZING_TERMS, "star", event="SEIZURE")))
+        )
+    judged = 0
+    for n in range(50):
+        news: LedgerEntry = grant("star", box, term, "tokyo", event="LOAD") if old == "grant" else refusal(box)
+        assert [told.entry for told in believer.hear(Told("custody.star", 500 + n, news))] == [news]
+    assert (judged, len(believer)) == (50, 500)
 
 
 def test_entries_that_waited_are_believed_in_the_order_of_their_terms() -> None:
