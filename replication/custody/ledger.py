@@ -132,7 +132,7 @@ class Ledger:
                             self._positions.pop(tp, None)
                         self._new |= fresh
                         raise
-                    for tp in fresh - unread:
+                    for tp in fresh - unread - self._damaged.keys():
                         session.set(tp, self._positions[tp])
                     self._new |= unread
                 self._notice_berths()
@@ -178,6 +178,7 @@ class Ledger:
         log.warning("reading %s again from its start: %s", tp, why)
         self._positions.pop(tp, None)
         self._ids.pop(tp, None)
+        self._damaged.pop(tp, None)
         self._new.add(tp)
 
     async def _find_recreated(self, cluster: Cluster) -> None:
@@ -188,7 +189,7 @@ class Ledger:
                 self._reread(tp, "its topic was deleted and created again")
 
     async def _catch_up(self, cluster: Cluster, logs: set[TopicPartition]) -> set[TopicPartition]:
-        """Read these logs from their start to their current end.
+        """Read these logs from their start to their current end, or to a damaged batch.
 
         Returns:
             Logs that cannot be read now and must be retried. Before ``ready`` is set that raises instead, because a
@@ -198,6 +199,7 @@ class Ledger:
         starts, ends = await cluster.start_offsets(logs), await cluster.end_offsets(logs)
         left: dict[TopicPartition, int] = {}
         unread: set[TopicPartition] = set()
+        damaged: set[TopicPartition] = set()
         for tp in logs:
             start, end = starts[tp], ends[tp]
             if not isinstance(start, int) or not isinstance(end, int):
@@ -221,12 +223,12 @@ class Ledger:
                     self._apply_records(tp, part.records)
                 elif not part.error_code:
                     if not self._apply_whole(tp, part.records) and tp in self._damaged:
-                        unread.add(tp)
+                        damaged.add(tp)
                 elif self._may_wait(tp):
                     unread.add(tp)
                 else:
                     raise broker_error(part.error_code, tp)
-            left = {tp: end for tp, end in left.items() if tp not in unread and self._positions[tp] < end}
+            left = {tp: end for tp, end in left.items() if tp not in unread | damaged and self._positions[tp] < end}
         for tp in unread:
             self._positions.pop(tp, None)
         return unread

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import pytest
 
+from fairlead.custody.ledger import Told
 from fairlead.errors import UnavailableError
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.convention import term_batch
@@ -29,6 +30,7 @@ from replication import berths, overrides
 from replication.changes import PlanChanges
 from replication.custody.ledger import Ledger
 from replication.overrides import ORDERS_TOPIC, Override, OverrideKind
+from topologies.ledger_trust import Believer
 from topologies.loader.load import load
 
 LEDGER, OTHER = TopicPartition("custody.tokyo"), TopicPartition("custody.singapore")
@@ -288,17 +290,32 @@ async def test_a_damaged_batch_of_orders_holds_up_no_ledger(
     assert len([each for each in caplog.records if each.levelname == "WARNING"]) == 1
 
 
-async def test_a_new_ledger_with_a_damaged_batch_holds_up_no_other(reader: Reader) -> None:
+async def test_a_new_ledger_with_a_damaged_batch_holds_up_no_other(
+    reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is before the damaged batch counts, and is read once."""
+    monkeypatch.setattr("replication.custody.ledger.DAMAGED_RETRY", 0.01)
+    heard: list[Told] = []
+    hear = Believer.hear
+
+    def heard_by(self: Believer, told: Told) -> Iterator[Told]:
+        heard.append(told)
+        return hear(self, told)
+
+    monkeypatch.setattr(Believer, "hear", heard_by)
     new = TopicPartition("custody.sydney")
     async with reader.running():
-        reader.kafka.make(new, entry(BOXES[1], by="sydney"))
+        reader.kafka.make(new, entry(BOXES[1], by="sydney"), entry(BOXES[2], by="sydney"))
         reader.kafka.damaged.add(new)
         reader.ledger.follow_topics([new.topic])
-        reader.kafka.add(OTHER, entry(BOXES[2], by="singapore"))
-        await reader.knows(BOXES[0], BOXES[2])
-        assert BOXES[1] not in set(reader.ledger.custody.logs())
+        await reader.knows(*BOXES[:2])
+        for number in ("1000047", "1000052", "1000068"):
+            reader.kafka.add(OTHER, entry(f"containers.BIGU{number}", by="singapore"))
+            await reader.knows(f"containers.BIGU{number}")
+        assert BOXES[2] not in set(reader.ledger.custody.logs())
         reader.kafka.damaged.clear()
         await reader.knows(*BOXES)
+    assert [told.offset for told in heard if told.ledger == new.topic] == [0, 1]
 
 
 POSITIONS = TopicPartition("ships.9074729.location")
