@@ -81,14 +81,18 @@ def _never_deleted(topology: Topology) -> list[str]:
     ]
 
 
-def _cut_ledgers(topology: Topology) -> list[str]:
+def _cut_ledgers(topology: Topology) -> Iterator[str]:
     """A site that starts again reads the ledgers from their beginning."""
-    return [
-        f"{name} deletes old records of custody, and with them who holds a container that has not moved since; add "
-        "custody: forever to its retention"
-        for name, site in topology.sites.items()
-        if topology.moving_streams and site.kind is not SiteKind.CUSTOMER and site.retention_of("custody") != FOREVER
-    ]
+    if not topology.moving_streams or "custody" not in topology.streams:
+        return
+    for name, site in topology.sites.items():
+        has_copies = any("custody" in link.streams for link in topology.links_to(name))
+        kept = site.retention_of("custody") if has_copies else site.own_retention_of("custody")
+        if site.kind is not SiteKind.CUSTOMER and kept != FOREVER:
+            yield (
+                f"{name} deletes old records of custody, and with them who holds a container that has not moved since; "
+                "add custody: forever to its retention"
+            )
 
 
 _OF_SHIPS: Final = ("custody", "alerts", "events", "ships", "strays")

@@ -60,6 +60,23 @@ def test_check_warns_of_a_ledger_that_is_cut(runner: CliRunner, tmp_path: Path) 
     assert said.count("warning:") == 1
 
 
+@pytest.mark.parametrize(
+    ("kinds", "link", "cut"),
+    [
+        (("port, unlocode: JPTYO", "hq"), "{from: edge, to: centre, streams: {custody: [edge]}}", ["centre"]),
+        (("datacentre", "datacentre"), "{from: edge, to: centre, streams: {boxes: all}}", []),
+    ],
+    ids=["its own ledger", "no ledger"],
+)
+def test_check_does_not_warn_of_ledgers_that_stay_whole(kinds: tuple[str, str], link: str, cut: list[str]) -> None:
+    """A default for all streams cuts the ledgers of other sites only, and without shipping there are none."""
+    edge, centre = (f"{{kind: {kind}, retention: {{default: 30d}}}}" for kind in kinds)
+    boxes = "{boxes: {insert_point: moves, owners: [BIGU]}}"
+    text = f"name: mine\nsites: {{edge: {edge}, centre: {centre}}}\nstreams: {boxes}\nlinks: [{link}]\n"
+    found = [each for each in warnings(read(text, "mine.yaml", env={})) if "custody: forever" in each]
+    assert [each.partition(" ")[0] for each in found] == cut
+
+
 def _mine(links: str) -> Topology:
     sites = "{edge: {kind: datacentre}, centre: {kind: datacentre}, star: {kind: ship, imo: '9074729'}}"
     streams = "{metrics: {}, orders: {}, boxes: {insert_point: moves, owners: [BIGU]}}"
