@@ -162,7 +162,7 @@ async def recall_strays(cluster: Cluster, writers: WriterRegistry, protocol: Cus
     wanted = {event.event_id for _, event in waiting}
     entered: set[tuple[str, str]] = set()
     known: set[str] = set()
-    refusals = Refusals()
+    refusals = Refusals(wanted)
     logs = [TP(writers.ledger.log), TP(writers.events.log), TP(writers.letters.log)]
     async for tp, found in sweep(cluster, await extents(cluster, logs)):
         for record in found:

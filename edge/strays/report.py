@@ -145,9 +145,9 @@ class StrayList:
         opened = self._open[log]
         opened.readings = [each for each in opened.readings if each.name not in there]
 
-    def sites_of_events(self) -> set[str]:
-        """Return the sites that keep events which may wait."""
-        return {each.site for opened in self._open.values() for each in opened.events}
+    def events(self) -> list[Kept]:
+        """Return the events that may wait."""
+        return [each for opened in self._open.values() for each in opened.events]
 
     def drop_refused(self, refusals: Refusals) -> None:
         """Drop the events that the bridge that kept them has refused."""
@@ -186,8 +186,8 @@ async def find_waiting(cluster: Cluster, ledgers: Ledgers, is_box_log: Callable[
         tp: OffsetRange(max(extent.start, unsure[tp].drained_since + 1), extent.end)
         for tp, extent in (await extents(cluster, list(unsure))).items()
     }
-    letters = {f"{LETTERS_PREFIX}{site}" for site in strays.sites_of_events()}
-    refusals = Refusals()
+    letters = {f"{LETTERS_PREFIX}{each.site}" for each in strays.events()}
+    refusals = Refusals({str(each.name) for each in strays.events()})
     async for tp, records in sweep(cluster, await extents(cluster, [TP(name) for name in topics if name in letters])):
         for record in records:
             refusals.add(tp.topic, record)

@@ -12,7 +12,7 @@ import datetime as dt
 import logging
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Set
 from typing import NamedTuple
 
 from edge.logwriter import records
@@ -53,9 +53,14 @@ class KeptReading(NamedTuple):
 
 
 class Refusals:
-    """Which events were refused after they had waited, by the dead letters of one or several sites. Pure."""
+    """Which events were refused after they had waited, by the dead letters of one or several sites. Pure.
 
-    def __init__(self) -> None:
+    Args:
+        wanted: The ids of the events that wait. Refusals of others are not remembered, because they may be very many.
+    """
+
+    def __init__(self, wanted: Container[str]) -> None:
+        self._wanted = wanted
         self._newest: dict[tuple[str, str, str], int] = {}  # by dead-letter log, container and event id: ms since 1970
 
     def add(self, letters: str, record: Record) -> None:
@@ -65,7 +70,9 @@ class Refusals:
         with contextlib.suppress(*UNREADABLE):
             letter = _letter.decode(record.value)
             event = records.event_of(letter.payload) if letter.reason == RejectReason.NOT_HOLDER.value else None
-            if event is not None and event.payload.equipment_reference is not None:
+            if event is None or event.metadata.event_id not in self._wanted:
+                return
+            if event.payload.equipment_reference is not None:
                 key = letters, event.payload.equipment_reference, event.metadata.event_id
                 self._newest[key] = milliseconds(letter.received_date_time)
 

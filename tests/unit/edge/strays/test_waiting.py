@@ -5,6 +5,7 @@ late.
 from __future__ import annotations
 
 import datetime as dt
+import tracemalloc
 
 import pytest
 
@@ -12,6 +13,7 @@ from edge.ingest.dead_letters import dead_letter
 from edge.logwriter.records import dead
 from edge.messages import Rejected, RejectReason
 from edge.strays.report import StrayList, find_waiting
+from edge.strays.store import Refusals
 from fairlead.custody.history import chain
 from fairlead.custody.ledger import read_ledgers
 from fairlead.kafka.client.cluster import Cluster
@@ -110,6 +112,20 @@ async def test_the_logs_themselves_are_asked_after_drained_since(fake: FakeClust
     assert cut[LOG] == 3
     # Number 0 is in the log, but before the marker, and ``drained`` alone covers what came before the marker.
     assert found == {LOG: 2, "containers.elsewhere": 1}
+
+
+def test_only_refusals_of_events_that_wait_are_remembered() -> None:
+    """A device can have very many events refused."""
+    tracemalloc.start()
+    try:
+        refusals = Refusals({"old"})
+        for n in range(2_000):
+            refused = Rejected(RejectReason.NOT_HOLDER, "")
+            letter = dead_letter("fairlead/v1/events", event("LOAD", event_id=f"{n:0100}"), refused, NOW_MS)
+            refusals.add("deadletters.star", record(n, encode(letter)))
+        assert tracemalloc.get_traced_memory()[0] < 100_000
+    finally:
+        tracemalloc.stop()
 
 
 async def test_an_event_that_was_refused_waits_no_more(fake: FakeCluster, cluster: Cluster) -> None:
