@@ -104,9 +104,12 @@ def _staying(topology: Topology) -> Iterator[str]:
     if not links:
         return
     carried = {stream for link in links for stream in link.streams}
+    unwritten = set[str]() if topology.moving_streams else {"custody", "strays"}
+    if all(site.kind is not SiteKind.SHIP for site in topology.sites.values()):
+        unwritten.add("ships")
     for name, stream in topology.streams.items():
         # Feeds may be read where shore writes them.
-        if name not in carried and name not in _MAY_STAY and stream.insert_point is not InsertPoint.SHORE:
+        if not (name in carried | unwritten or name in _MAY_STAY or stream.insert_point is InsertPoint.SHORE):
             yield f"no link carries stream {name}, so its records stay where they are written"
     for site, spec in topology.sites.items():
         if spec.kind is SiteKind.SHIP:

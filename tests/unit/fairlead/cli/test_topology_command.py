@@ -97,6 +97,16 @@ def test_check_warns_of_streams_that_leave_no_site() -> None:
     assert warnings(_mine("")) == []
 
 
+def test_check_does_not_warn_of_streams_that_nobody_writes() -> None:
+    """Without ships there are no logs of ships, and without containers neither ledgers nor strays."""
+    sites = "{edge: {kind: port, unlocode: JPTYO}, centre: {kind: port, unlocode: SGSIN}}"
+    link = "{from: edge, to: centre, streams: {metrics: all, alerts: all}}"
+    text = f"name: mine\nsites: {sites}\nstreams: {{metrics: {{}}}}\nlinks: [{link}]\n"
+    assert warnings(read(text, "mine.yaml", env={})) == [
+        "no link carries stream events, so its records stay where they are written"
+    ]
+
+
 def test_check_takes_big_blue_when_nothing_is_said(runner: CliRunner) -> None:
     result = runner.invoke(app, ["check"])
     assert result.exit_code == 0
