@@ -167,7 +167,10 @@ class Ledger:
     async def _retry_damaged(self, cluster: Cluster, session: FetchSession) -> None:
         await self._find_recreated(cluster)
         for tp in self._damaged.keys() & self._positions.keys():
-            session.set(tp, self._positions[tp])
+            if tp.topic in self._position_logs:  # its newest records may be whole, and no others are needed
+                self._new.add(tp)
+            else:
+                session.set(tp, self._positions[tp])
         self._damaged = dict.fromkeys(self._damaged, time.monotonic() + DAMAGED_RETRY)
 
     def _reread(self, tp: TopicPartition, why: str) -> None:

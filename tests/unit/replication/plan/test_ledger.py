@@ -69,7 +69,8 @@ class Kafka:
         self.moved = asyncio.Event()
         self.followed: dict[TopicPartition, tuple[int, bytes]] = {}
         self.lost = False
-        self.damaged: set[TopicPartition] = set()  # logs whose last batch has another byte than was written
+        self.damaged: set[TopicPartition] = set()  # logs of which a batch has another byte than was written
+        self.damaged_at: dict[TopicPartition, int] = {}  # its offset; without one the last batch
 
     def make(self, log: TopicPartition, *entries: bytes, start: int = 0) -> None:
         """Create a topic, or delete and recreate it."""
@@ -112,17 +113,17 @@ class Kafka:
         _, start, entries = self.topics_[tp]
         if not start <= at <= start + len(entries):
             return FetchedPartition(OFFSET_OUT_OF_RANGE, -1, -1, -1, (), memoryview(b""))
-        data = b"".join(
+        batches = [
             (start + n).to_bytes(8, "big")
             + bytes(
                 term_batch([NewRecord(each, headers=self.headers, timestamp_ms=1)], term=1, offset=start + n, marker=0)
             )[8:]
             for n, each in enumerate(entries)
-            if start + n >= at
-        )
-        stored = bytearray(data)
-        if tp in self.damaged and stored:
-            stored[-1] ^= 0xFF
+        ]
+        if tp in self.damaged:
+            bad = self.damaged_at.get(tp, start + len(entries) - 1) - start
+            batches[bad] = batches[bad][:-1] + bytes([batches[bad][-1] ^ 0xFF])
+        stored = bytearray(b"".join(batches[at - start :]))
         return FetchedPartition(0, start + len(entries), start + len(entries), start, (), memoryview(stored))
 
     # ---- its fetch session
@@ -340,6 +341,32 @@ async def test_positions_that_cannot_be_read_hold_up_nothing(reader: Reader, mon
             while not reader.ledger.berths.is_open(link, 0):
                 await reader.changes.wait()
                 reader.changes.take()
+
+
+async def test_a_damaged_position_is_passed_once_newer_ones_follow(
+    reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They say more about the berth, and a ship's positions do not wait for a broker that has the damaged one whole."""
+    monkeypatch.setattr("replication.custody.ledger.DAMAGED_RETRY", 0.01)
+    monkeypatch.setattr("replication.custody.ledger.LAST_POSITIONS", 2)
+    read: list[float] = []
+    newest = asyncio.Event()
+
+    def locate(imo: str, fix: berths.ShipFix) -> None:
+        read.append(fix.place.latitude)
+        if fix.place.latitude == 38.0:
+            newest.set()
+
+    monkeypatch.setattr(reader.ledger.berths, "locate", locate)
+    reader.kafka.make(POSITIONS, position(35.0, 0))
+    reader.ledger.follow_topics([POSITIONS.topic])
+    async with reader.running():
+        assert read == [35.0]
+        reader.kafka.damaged.add(POSITIONS)
+        reader.kafka.damaged_at[POSITIONS] = 1
+        reader.kafka.add(POSITIONS, *[position(35.0 + hour, hour) for hour in range(1, 4)])
+        await asyncio.wait_for(newest.wait(), 10)
+    assert read == [35.0, 37.0, 38.0]
 
 
 @pytest.mark.parametrize("received", [b"9" * 5000, b"9" * 15, b"soon"])
