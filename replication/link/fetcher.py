@@ -290,10 +290,16 @@ class Fetcher:
     def _skip(self, state: PartitionFetchState) -> bool:
         """Continue behind the batch that an operator skips here. Return False if there is none, or if what follows it
         cannot be copied either."""
-        stop = self._rules.skipped_to(str(state.tp), max(state.replica.end, 0))
+        fill_from = state.fill_from
+        at = max(state.replica.end, 0) if fill_from is None else state.position
+        stop = self._rules.skipped_to(str(state.tp), at)
         if stop is None or stop == state.skipped_to:
             return False
-        self._offset_reset.go_on_behind(state, stop)
+        if fill_from is None:
+            self._offset_reset.go_on_behind(state, stop)
+        else:
+            self.seek(state, stop)
+            state.fill_from = fill_from
         state.skipped_to = stop
         return True
 

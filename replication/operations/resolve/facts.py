@@ -181,11 +181,13 @@ async def offending_batch(
 
     Args:
         damaged: A source has damaged it: the batch at the end or right before it. Else the target refuses the whole
-            batch at the end.
+            batch at the end. If all sources begin after the end, their first batch counts.
     """
+    starts = [has.start for source in sources if (has := (source.has or {}).get(tp.partition)) is not None]
+    following = max(end, min(starts, default=end))
     for source in sources:
         has = (source.has or {}).get(tp.partition)
-        for offset in (end - 1, end) if damaged else (end,):
+        for offset in (end - 1, following) if damaged else (following,):
             if has is None or not has.start <= offset < has.end:
                 continue
             with contextlib.suppress(WireError):

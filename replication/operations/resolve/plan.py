@@ -340,14 +340,16 @@ def _skip_batch(facts: TroubleFacts) -> Made:
     """Resolve ``quarantined``: keep the bytes of the batch that cannot be copied, then fill its offsets."""
     end = _end_of(facts)
     batch = facts.offending
-    if batch is None or not batch.start <= end <= batch.end:
+    source = next((each for each in facts.sources if each.link == facts.offending_link), None)
+    has = (source.has or {}).get(facts.partition) if source is not None else None
+    begins = has.start if has is not None else end
+    if batch is None or source is None or not (batch.start <= max(end, begins) and end <= batch.end):
         _refuse(
             facts,
             f"the batch at offset {end} cannot be read at any source, so its bytes cannot be kept",
             hint="repeat the command when the source is back; or --retry when the cause is gone",
         )
-    source = next(each for each in facts.sources if each.link == facts.offending_link)
-    is_last = end < batch.end and source.has is not None and batch.end >= source.has[facts.partition].end
+    is_last = end < batch.end and has is not None and batch.end >= has.end
     steps = (
         KeepBatch(TopicPartition.parse(facts.log), source.site, source.link, batch, kept_name(facts.topic, facts.now)),
         WriteOrder(_order_for(facts, OverrideKind.SKIP, log=facts.log, start=batch.start, stop=batch.end)),

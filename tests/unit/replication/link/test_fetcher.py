@@ -21,7 +21,7 @@ from fairlead.kafka.protocol.errors import (
 )
 from fairlead.kafka.protocol.record import NewRecord
 from fairlead.kafka.protocol.types import FetchedPartition, TopicPartition
-from replication.batch.prepared import Gap, PreparedBatch
+from replication.batch.prepared import POSITION_KEY, Gap, PreparedBatch
 from replication.catalog import EVERYTHING, SourceReach
 from replication.link import fetcher as fetcher_module
 from replication.link.fetcher import Fetcher
@@ -268,6 +268,29 @@ async def test_a_log_that_begins_with_a_batch_that_cannot_be_read_is_told() -> N
     fetcher.follow(replica)
     await run_to_the_end(fetcher, source)
     assert [(tp, state) for tp, state, _ in link.troubles] == [(LOG, LogState.QUARANTINED)]
+
+
+async def test_a_damaged_batch_with_which_a_log_begins_is_passed_where_an_operator_skips_it() -> None:
+    """The fillers before the next batch are those of a log that begins there."""
+    unreadable = bytearray(stored(5, b"a"))
+    unreadable[16] = 1
+    source = Source(
+        FetchedPartition(OFFSET_OUT_OF_RANGE, -1, -1, -1, (), NOTHING),
+        FetchedPartition(0, 7, 7, 5, (), memoryview(unreadable + stored(6, b"b"))),
+        FetchedPartition(0, 7, 7, 5, (), memoryview(bytearray(stored(6, b"b")))),
+        end=7,
+        begins=5,
+    )
+    sink, link = Sink(), FakeLink(skipped=(5, 6))
+    sink.only_fillers = True
+    fetcher = Fetcher(link, Priority.CONTROL, source, sink)  # type: ignore[arg-type]
+    replica = MirrorPartition(LOG, Priority.CONTROL)
+    replica.set_end(0, None, 0)
+    fetcher.follow(replica)
+    await run_to_the_end(fetcher, source)
+    assert link.troubles == []
+    assert [(step.base, step.stop) for step in sink.steps] == [(0, 6), (6, 7)]
+    assert isinstance(sink.steps[0], Gap) and sink.steps[0].key == POSITION_KEY
 
 
 async def test_old_confirmations_that_the_source_has_deleted_are_not_missed() -> None:

@@ -143,6 +143,15 @@ async def test_the_last_batch_with_a_damaged_header_reaches_to_the_end_of_the_lo
     assert await offending(monkeypatch, sites, 10, damaged=True) == (OffsetRange(10, 15), "tokyo->here")
 
 
+@pytest.mark.parametrize("damaged", [False, True])
+async def test_the_first_batch_of_a_source_that_begins_later_is_found(
+    monkeypatch: pytest.MonkeyPatch, damaged: bool
+) -> None:
+    sources_of(monkeypatch, {"tokyo": Site(batch(5, damaged=damaged), batch(10))})
+    later = [ResolveSource("tokyo->here", "tokyo", {0: OffsetRange(7, 15)})]
+    assert await offending_batch(later, upstream, LOG, 0, damaged=damaged) == (OffsetRange(5, 10), "tokyo->here")
+
+
 async def test_where_sources_go_on_that_have_no_records_at_the_end_here(monkeypatch: pytest.MonkeyPatch) -> None:
     sites = {"tokyo": Site(batch(0), batch(10)), "star": Site(batch(0), batch(5), batch(10))}
     sources = sources_of(monkeypatch, sites)

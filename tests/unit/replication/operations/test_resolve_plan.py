@@ -191,6 +191,13 @@ def test_a_skip_of_a_batch_keeps_its_bytes_first() -> None:
         plan_resolution(LogState.QUARANTINED, facts(), ResolveChoice.SKIP)
 
 
+def test_the_first_batch_of_a_source_that_begins_later_is_skipped() -> None:
+    known = facts(sources=(source((25, 40)),), offending=OffsetRange(25, 30), offending_link="alpha->beta")
+    plan = plan_resolution(LogState.QUARANTINED, known, ResolveChoice.SKIP)
+    assert [(order.start, order.stop) for order in orders(plan)] == [(25, 30)]
+    assert plan.notes == ("offsets 20..29 become marked fillers here",)
+
+
 def test_what_is_whole_here_and_damaged_at_the_source_stays() -> None:
     """A range that is intact here and damaged at the source stays."""
     known = facts(offending=OffsetRange(15, 20), offending_link="alpha->beta", topic_id="5f")
