@@ -8,6 +8,7 @@ batch cannot be appended, the appender rewinds the log. ``FetcherManager`` sprea
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -16,7 +17,7 @@ import msgspec
 
 from fairlead.custody.view import Seizure
 from fairlead.kafka.client.cluster import Cluster
-from fairlead.kafka.protocol.batch import parse_header, split
+from fairlead.kafka.protocol.batch import HEADER_BYTES, parse_header, split
 from fairlead.kafka.protocol.errors import OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_ID, CorruptBatch, broker_error
 from fairlead.kafka.protocol.types import FetchedPartition, TopicPartition
 from replication.batch.prepare import gap_of_batch, prepare_batches
@@ -28,6 +29,7 @@ from replication.link.fetch_state import PartitionFetchState, TailMismatch, tail
 from replication.link.offset_reset import OffsetReset
 from replication.states import LogState, now_ms
 from replication.target.appender import TargetAppender
+from replication.target.log_reader import base_offset, framed, sound_header
 from replication.target.mirror import MirrorPartition
 from topologies.model import Priority
 
@@ -242,6 +244,7 @@ class Fetcher:
             return self._on_fetch_error(tp, part.error_code)
         reach = self._rules.reach(tp.topic)
         self._ends[tp] = reach.capped(part.last_stable_offset if part.last_stable_offset >= 0 else part.high_watermark)
+        part = self._behind_skipped(state, part)
         seizure = None
         if seizures := self._rules.seizures(tp.topic):
             part, seizure = before_seizure(part, seizures)
@@ -281,6 +284,23 @@ class Fetcher:
         elif not self._waits_for_queued(state):
             self._appender.stop_log(replica, LogState.QUARANTINED, rejected.cause)
         return True
+
+    def _behind_skipped(self, state: PartitionFetchState, part: FetchedPartition) -> FetchedPartition:
+        """Leave out damaged batches that an operator skips, if more follows. Kafka 3.9 returns them first for all
+        offsets that they claim, although others have them."""
+        if len(part.records) < HEADER_BYTES:
+            return part
+        log, base = str(state.tp), base_offset(part.records)
+        if not self._rules.may_skip(log, base, base + 1):
+            return part
+        stop = self._rules.skipped_to(log, base)
+        with contextlib.suppress(CorruptBatch):
+            first, rest = framed(part.records)
+            asked = max(state.position, state.skipped_to)
+            is_passed = stop is not None and stop <= asked and framed(rest)[0] is not None
+            if first is not None and is_passed and sound_header(first) is None:
+                return self._behind_skipped(state, msgspec.structs.replace(part, records=rest))
+        return part
 
     def _on_damaged_rest(self, state: PartitionFetchState, cause: str, hint: str = "") -> None:
         """Stop at a damaged batch, once everything before it is stored, unless an operator skips it."""

@@ -113,12 +113,12 @@ class OffsetReset:
 
     def _is_damaged(self, state: PartitionFetchState, found: TailMismatch) -> None:
         """Stop at a batch that is damaged at the source, unless an operator skips it."""
-        header = parse_header(found.batch)
-        if self._link.rules.may_skip(str(state.tp), header.base_offset, header.next_offset):
+        if self._link.rules.may_skip(str(state.tp), found.end - 1, found.end):  # its header may claim any offsets
             self._go_on(state, found.end)
             state.tail_matches = True
             return
-        cause = f"the CRC of the batch at offset {header.base_offset} does not match its bytes; it is here already"
+        at = parse_header(found.batch).base_offset
+        cause = f"the CRC of the batch at offset {at} does not match its bytes; it is here already"
         self._link.stop_log(state.tp, LogState.QUARANTINED, f"{self._link.name}: {cause}")
 
     async def resolve_out_of_range(

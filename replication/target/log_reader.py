@@ -83,14 +83,12 @@ async def raw_batch(cluster: Cluster, log: TopicPartition, offset: int) -> RawBa
         WireError: the log cannot be read, or the batch's length is impossible.
     """
     answer = await _fetch(cluster, log, offset)
-    first, rest = _framed(answer.records)
+    first, rest = framed(answer.records)
     if first is None:
         return None
-    base, stop = _base(first), 0
-    with contextlib.suppress(CorruptBatch):
-        stop = parse_header(first).next_offset
-    if stop > base and verify_crc(first):
-        return RawBatch(OffsetRange(base, stop), first, is_damaged=False)
+    base, header = base_offset(first), sound_header(first)
+    if header is not None:
+        return RawBatch(OffsetRange(base, header.next_offset), first, is_damaged=False)
     if len(rest) < HEADER_BYTES:  # the last one of its segment, or it fills the answer
         rest = (await _fetch(cluster, log, offset, len(first) + READ_BYTES)).records[len(first) :]
     following = _base_behind(rest, min(offset, base), base)
@@ -106,7 +104,7 @@ async def _next_base(cluster: Cluster, log: TopicPartition, offset: int, base: i
     while high - low > 1:
         middle = (low + high) // 2
         records = (await _fetch(cluster, log, middle, HEADER_BYTES)).records
-        if len(records) >= HEADER_BYTES and _base(records) == base:
+        if len(records) >= HEADER_BYTES and base_offset(records) == base:
             low = middle
         else:
             high, found = middle, _base_behind(records, offset, base)
@@ -121,13 +119,13 @@ async def _fetch(cluster: Cluster, log: TopicPartition, offset: int, size: int |
     return answer
 
 
-def _framed(records: memoryview) -> tuple[memoryview | None, memoryview]:
+def framed(records: memoryview) -> tuple[memoryview | None, memoryview]:
     """Return the first batch and what follows it. Every format begins with the base offset and the length."""
     if len(records) < HEADER_BYTES:
         return None, records
     size = LENGTH_FROM + int.from_bytes(records[8:LENGTH_FROM], "big", signed=True)
     if not HEADER_BYTES <= size <= len(records):
-        raise CorruptBatch(f"the batch at offset {_base(records)} claims to be {size - LENGTH_FROM} bytes long")
+        raise CorruptBatch(f"the batch at offset {base_offset(records)} claims to be {size - LENGTH_FROM} bytes long")
     return records[:size], records[size:]
 
 
@@ -141,13 +139,23 @@ def _base_behind(records: memoryview, offset: int, base: int) -> int | None:
     """
     if len(records) < HEADER_BYTES:
         return None
-    found = _base(records)
+    found = base_offset(records)
     if found <= offset or (records[MAGIC_AT] != MAGIC and found <= base):
         raise CorruptBatch(f"the batch after offset {offset} claims to begin at {found}")
     return found if records[MAGIC_AT] == MAGIC else base + 1
 
 
-def _base(records: memoryview) -> int:
+def sound_header(batch: memoryview) -> BatchHeader | None:
+    """Return the header of one batch; None if the batch is damaged."""
+    with contextlib.suppress(CorruptBatch):
+        header = parse_header(batch)
+        if header.next_offset > header.base_offset and verify_crc(batch):
+            return header
+    return None
+
+
+def base_offset(records: memoryview) -> int:
+    """Return the base offset of the first batch as its header has it, in whatever format."""
     return int.from_bytes(records[:8], "big", signed=True)
 
 

@@ -45,7 +45,9 @@ async def test_a_damaged_batch_is_skipped_and_its_bytes_are_kept(desk: Desk, sit
         assert await kept(desk, topic) == damaged[:12] + damaged[16:]
 
 
-@pytest.mark.parametrize(("at", "bits"), [(23, 0x80), (25, 1), (52, 0xFF)], ids=["negative", "far end", "term"])
+@pytest.mark.parametrize(
+    ("at", "bits"), [(23, 0x80), (25, 1), (26, 2), (52, 0xFF)], ids=["negative", "far end", "near end", "term"]
+)
 async def test_a_batch_with_a_damaged_header_is_skipped_and_its_bytes_are_kept(
     desk: Desk, sites: LocalSites, at: int, bits: int
 ) -> None:

@@ -229,6 +229,50 @@ async def test_a_batch_with_a_damaged_header_is_passed_where_an_operator_skips_i
     assert link.troubles == [] and source.positions[-2] == 3
 
 
+@pytest.mark.parametrize("other", [{}, {16: 3}], ids=["its CRC", "its format"])
+async def test_a_skipped_batch_that_claims_more_offsets_than_it_has_is_passed(other: dict[int, int]) -> None:
+    """Kafka 3.9 returns it for all of them, before the batch that has them."""
+    far = bytearray(stored(1, b"a", b"b"))
+    for at, value in ({25: 1} | other).items():
+        far[at] = value
+    third, fourth = stored(3, b"c"), stored(4, b"d")
+    source = Source(
+        FetchedPartition(0, 4, 4, 0, (), memoryview(far + third)),
+        FetchedPartition(0, 4, 4, 0, (), memoryview(far + third)),
+        FetchedPartition(0, 5, 5, 0, (), memoryview(far + third + fourth)),
+        end=5,
+    )
+    sink, link = Sink(), FakeLink(skipped=(1, 3))
+    fetcher = Fetcher(link, Priority.CONTROL, source, sink)  # type: ignore[arg-type]
+    replica, header = MirrorPartition(LOG, Priority.CONTROL), parse_header(stored(0, b"m"))
+    replica.set_end(1, LastBatch(header.producer_id, 1, 0, 0, header.crc), 0)
+    fetcher.follow(replica)
+    await run_to_the_end(fetcher, source)
+    assert link.troubles == []
+    assert [(step.base, step.stop) for step in sink.steps] == [(1, 3), (3, 4), (4, 5)]
+
+
+async def test_a_skipped_batch_that_claims_more_offsets_than_it_has_is_passed_after_a_restart() -> None:
+    """The fillers for it are here, and it is what the source shows before this site's end."""
+    far, third = bytearray(stored(1, b"a", b"b")), stored(3, b"c")
+    far[25] = 1
+    source = Source(
+        FetchedPartition(0, 4, 4, 0, (), memoryview(far + third)),
+        FetchedPartition(0, 4, 4, 0, (), memoryview(far + third)),
+        end=4,
+    )
+    sink, link = Sink(), FakeLink(skipped=(1, 3))
+    fillers = stored(1, b"f", b"g")
+    sink.batch = fillers
+    fetcher = Fetcher(link, Priority.CONTROL, source, sink)  # type: ignore[arg-type]
+    replica, header = MirrorPartition(LOG, Priority.CONTROL), parse_header(fillers)
+    replica.set_end(3, LastBatch(header.producer_id, 1, 0, 1, header.crc), 0)
+    fetcher.follow(replica)
+    await run_to_the_end(fetcher, source)
+    assert (link.troubles, sink.stopped) == ([], [])
+    assert [(step.base, step.stop) for step in sink.steps] == [(3, 4)]
+
+
 async def test_a_skip_passes_only_the_batches_that_it_names() -> None:
     """The batch behind the skipped one is damaged too: its log stops there, and is not fetched for ever."""
     unreadable = bytearray(stored(1, b"a", b"b"))
