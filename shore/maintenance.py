@@ -26,10 +26,9 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial, reduce
+from functools import partial, reduce
 from operator import and_, or_
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -39,7 +38,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from fairlead.errors import RefusedError, UnavailableError
+from fairlead.errors import RefusedError, UnavailableError, first_line
 from fairlead.records import UNREADABLE, decoder
 from shore.delta.lease import check_lease
 from shore.delta.table_errors import check_tables, open_table, unreadable_table_error
@@ -51,8 +50,6 @@ from shore.tables.alerts_ashore import ALERTS_ASHORE
 
 if TYPE_CHECKING:  # plans need no Spark
     from pyspark.sql import Column, DataFrame, SparkSession
-
-logger = logging.getLogger(__name__)
 
 CLUSTERED: Final = {"readings": "equipment_reference"}
 """The Z-order column of tables that were created before liquid clustering."""
@@ -449,11 +446,9 @@ def kept_since(paths: TablePaths, table: str) -> dt.datetime | None:
     """Return the time before which retention may have deleted rows of a table, by the first of ``TIMES``; None where it
     deleted none. Later rows all exist. The time never moves back, even if the topology sets a longer retention.
 
-    A file that cannot be decoded counts as absent, with one warning in each process. An earlier release left it cut off
-    when the disk was full; the next deletion of old rows writes it anew.
-
     Raises:
-        UnavailableError: the storage does not answer.
+        UnavailableError: the storage does not answer; or the file cannot be decoded. An earlier release left it cut off
+            where the disk was full. Taken for absent, it would let jobs delete what was made of deleted rows.
     """
     try:
         note = Storage(f"{paths.base}/{_RETENTION}").read(f"{table}.json")
@@ -462,18 +457,13 @@ def kept_since(paths: TablePaths, table: str) -> dt.datetime | None:
     try:
         return _kept_since.decode(note).kept_since
     except UNREADABLE as error:
-        _warn_damaged(f"{paths.base}/{_RETENTION}/{table}.json", str(error))
-        return None
-
-
-@cache
-def _warn_damaged(file: str, why: str) -> None:
-    logger.warning(
-        "%s cannot be read (%s) and counts as absent until old rows are deleted again; until then 'fairlead shore "
-        "verify' may name rows as missing that retention has deleted",
-        file,
-        why,
-    )
+        file = f"{paths.base}/{_RETENTION}/{table}.json"
+        raise UnavailableError(
+            f"{file} cannot be read: {first_line(error)}",
+            hint="write into it since when all rows are there, such as the day of the oldest one: "
+            '{"kept_since": "2026-03-01T00:00:00Z"}; remove it only if retention never deleted rows of the table',
+            file=file,
+        ) from error
 
 
 def wholly_before(table: str, limit: dt.datetime) -> Column:

@@ -16,6 +16,7 @@ from shore.delta.commit import replace_rows, stored_rows
 from shore.delta.datasets import open_dataset
 from shore.delta.lake import Lake, computed
 from shore.delta.lease import check_lease
+from shore.delta.table_errors import as_table_errors
 from shore.jobs.model import JobContext, follow
 from shore.jobs.scope import BOX, Boxes
 from shore.maintenance import kept_since
@@ -35,10 +36,16 @@ def query(context: JobContext) -> DataStreamWriter:
 
 
 def name_shore(lake: Lake) -> None:
-    """Fill ``raised_at`` where it is null, as release 0.1.0 left it in shore's alerts: it belongs to the key now."""
+    """Fill ``raised_at`` where it is null, as release 0.1.0 left it in shore's alerts: it belongs to the key now.
+
+    Raises:
+        UnavailableError: the table cannot be read.
+    """
     from delta.tables import DeltaTable
 
-    if not open_dataset(lake.paths, ALERTS_NOW.name).count_rows(filter=pc.field("raised_at").is_null()):
+    with as_table_errors(lake.paths, (ALERTS_NOW.name,)):
+        nameless = open_dataset(lake.paths, ALERTS_NOW.name).count_rows(filter=pc.field("raised_at").is_null())
+    if not nameless:
         return
     location = lake.paths.table(ALERTS_NOW.name)
     check_lease(location)

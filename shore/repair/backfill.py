@@ -19,11 +19,13 @@ from fairlead.kafka.endpoint import KafkaEndpoint
 from shore.datasource import register
 from shore.delta.commit import Between, conform, exchange_rows, replace_rows
 from shore.delta.lake import Lake
+from shore.jobs.alerts_now import name_shore
 from shore.jobs.checkpoint import read_checkpoint
 from shore.kept import Kept, comparable, forgotten, kept_of
 from shore.paths import TablePaths
 from shore.repair.logs import LogRepair, find_odd_rows, repair_logs
 from shore.tables import TABLES
+from shore.tables.alerts_now import ALERTS_NOW
 from shore.tables.graph import Derived
 from shore.tables.model import MICROSECOND
 from shore.verify.catalogue import BY_STATE, DERIVED, FROM_LOGS, FromLogs, mended_by, sources_of
@@ -66,6 +68,8 @@ def recompute(derived: Derived, lake: Lake, topology: Topology, span: Span = ALW
     """Make the rows of the span equal to what the inputs give; the whole table where it has no time column. Rows that
     cannot be compared (``shore.kept``) stay as they are. Return how many rows were written or deleted."""
     table, bounds = derived.table, span.bounds(derived)
+    if table.name == ALERTS_NOW.name:
+        name_shore(lake)  # a MERGE by key would not find the rows of an earlier release
     stored, fresh = _both(derived, lake, topology, span)
     if stored.groupBy(*table.key).count().where("count > 1").isEmpty():
         return replace_rows(lake, table, fresh, stored=stored, bounds=bounds)

@@ -448,7 +448,12 @@ def _mkt(found: Slices) -> list[Row]:
 
 
 def _alerts(found: Slices) -> list[Row]:
-    return found.rows("select * from alerts_now order by opened_date_time, source, raised_at, alert_id")
+    # Shore's next start names it in rows of release 0.1.0.
+    return found.rows(
+        "select * replace (coalesce(raised_at, $shore) as raised_at) from alerts_now "
+        "order by opened_date_time, source, raised_at, alert_id",
+        shore=RAISED_BY_SHORE,
+    )
 
 
 def _sites(found: Slices) -> dict[str, Row]:

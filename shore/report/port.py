@@ -419,7 +419,7 @@ _NOT_HEARD: Final = """
 select a.equipment_reference, coalesce(s.title, a.raised_at) as vessel, a.vessel_imo_number, a.severity,
     a.opened_date_time, a.detail, a.alert_id
 from alerts_now a
-left join sites s on s.vessel_imo_number = a.vessel_imo_number and s.kind = 'ship'
+left join sites s on s.site = a.raised_at and s.kind = 'ship'
 where a.source = 'site' and a.kind = $kind and contains(a.detail, $left)
 order by a.opened_date_time desc, a.equipment_reference
 """

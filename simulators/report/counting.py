@@ -23,7 +23,7 @@ from fairlead.kafka.convention import is_data
 from fairlead.kafka.protocol.record import Record
 from fairlead.kafka.protocol.types import TP
 from fairlead.records import decoder, headers
-from fairlead.records.alert import Alert
+from fairlead.records.alert import Alert, alert_key
 from fairlead.records.reading import Reading
 from simulators.fleet.plan import VoyagePlan
 from simulators.report.model import CustomerAlertFigures, CustomerFigures
@@ -172,7 +172,7 @@ def alert_figures(due: Mapping[str, Alert], of_sites: Iterable[Counter[str]]) ->
     """Compare the states of alerts that a customer must get with those in its feed at each site that has it."""
     given = [{origin: times for origin, times in got.items() if times > 0} for got in of_sites]
     return CustomerAlertFigures(
-        raised=len({alert.alert_id for alert in due.values()}),
+        raised=len({alert_key(alert) for alert in due.values()}),
         due=len(due),
         read=min((len(due.keys() & got.keys()) for got in given), default=0),
         repeated=max((sum(times - 1 for times in got.values()) for got in given), default=0),

@@ -123,7 +123,7 @@ def _staying(topology: Topology) -> Iterator[str]:
                 for stream in link.streams
                 if stream not in own or link.takes(LogName(stream, own[stream]))
             }
-            kept = [each for each in (*_OF_SHIPS, *topology.moving_streams) if each in carried - leaving]
+            kept = [each for each in (*_OF_SHIPS, *topology.moving_streams) if each in carried - leaving - unwritten]
             if kept:
                 yield f"no link carries {', '.join(kept)} of {site} away from the ship"
 

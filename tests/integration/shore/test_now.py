@@ -13,10 +13,13 @@ from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
 from shore.alerts.machine import advance
+from shore.delta.lake import Lake
 from shore.jobs import scope
 from shore.jobs.quality import MOST_SPANS, spans
 from shore.maintenance import ExpiryStep, expire, maintenance_session
+from shore.repair.backfill import recompute
 from shore.tables.alerts_ashore import table_of
+from shore.tables.graph import BY_NAME
 from tests.integration.shore.lake import Tables, empty_tables
 from tests.integration.shore.readings import undo_commit
 from tests.support.ledgers import entry
@@ -319,6 +322,22 @@ def test_holder_and_booking_of_an_alert_are_those_of_its_time(tables: Tables) ->
     tables.add(booking_changes=[later])
     assert [row["booking_reference"] for row in tables.rows("alerts_now")] == ["B1", "B1", "B1", "B2", None]
     assert tables.differing(ORACLES).keys() <= {"containers_now"}
+
+
+def test_a_repair_before_the_first_start_counts_no_alert_of_an_earlier_release_twice(tables: Tables) -> None:
+    def state(number: int, hours: float, name: str) -> dict[str, Any]:
+        ashore = {"alert_id": "warm", "revision": number, "kind": "TEMPERATURE", "severity": "ALARM", "state": name}
+        ashore |= {"equipment_reference": BOX, "log": LOG, "first_offset": 1, "log_offset": number}
+        return ashore | {"event_date_time": at(hours), "condition_id": "warm"}
+
+    tables.start("alerts_now")
+    tables.add(readings=[reading(1, 0)], alerts_ashore=[state(0, 1, "OPENED")])
+    unnamed = DeltaTable.forPath(tables.spark, tables.paths.table("alerts_now"))
+    unnamed.update(set={"raised_at": "null"})
+    recompute(BY_NAME["alerts_now"], Lake(tables.spark, tables.paths), topology())
+    assert tables.rows("alerts_now", "raised_at", "state") == [("shore", "OPENED")]
+    tables.add(alerts_ashore=[state(1, 2, "CLEARED")])
+    assert tables.rows("alerts_now", "raised_at", "state") == [("shore", "CLEARED")]
 
 
 def test_retention_keeps_open_alerts_whole_and_leaves_the_rows_of_those_that_are_over(tables: Tables) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import get_args
@@ -12,7 +13,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from fairlead.errors import RefusedError, UnknownNameError
+from fairlead.errors import RefusedError, UnavailableError, UnknownNameError
 from shore.delta.evolution import broken_rules, check_types
 from shore.errors import SchemaError
 from shore.jobs.checkpoint import Checkpoint, backlog_of, read_checkpoint, table_ids, write_checkpoint
@@ -97,17 +98,16 @@ def test_every_table_with_a_retention_has_times() -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b'{"kept_si', b"\xff\xfe", b'{"kept_since": 3}'])
-def test_a_limit_that_cannot_be_read_counts_as_none_with_one_warning(
-    content: bytes, paths: TablePaths, caplog: pytest.LogCaptureFixture
-) -> None:
-    """An earlier release could leave a file cut off when the disk was full. The next deletion of old rows writes it."""
+def test_a_limit_that_cannot_be_read_is_not_taken_for_none(content: bytes, paths: TablePaths) -> None:
+    """An earlier release could leave a file cut off when the disk was full. Jobs would delete what stays for it."""
     file = Path(paths.base) / "retention" / "readings.json"
     file.parent.mkdir()
     file.write_bytes(content)
-    assert [kept_since(paths, "readings") for _ in range(2)] == [None, None]
-    (warning,) = caplog.messages
-    assert str(file) in warning
-    file.write_bytes(b'{"kept_since": "2026-03-01T00:00:00Z"}')
+    with pytest.raises(UnavailableError) as error:
+        kept_since(paths, "readings")
+    assert str(file) in error.value.what
+    (written,) = re.findall(r"\{.*\}", error.value.hint)
+    file.write_text(written, encoding="utf-8")
     assert kept_since(paths, "readings") == dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
 
 

@@ -59,6 +59,8 @@ def test_names_of_services_are_reserved() -> None:
 class _Local:
     """What ``LocalSites`` would answer, without any."""
 
+    folder = Path("topologies/big-blue")
+
     def kafka(self, site: str, user: str) -> KafkaEndpoint:
         return KafkaEndpoint(site, (("127.0.0.1", 1),), user)
 
