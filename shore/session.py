@@ -146,7 +146,9 @@ def settings(
     }
     if master.startswith("local"):
         # One machine: few, short tasks. Delta's own default is 50 tasks to read a table's state, Spark's 200 a shuffle.
-        # Jobs run for seconds to minutes here, so the compiler that starts fast beats the one that gets faster later.
+        # Jobs run for seconds to minutes, so the compiler that starts fast beats the one that gets faster later. Its
+        # own thresholds are right: with 0.4 or 3 times as many calls (CompileThresholdScaling), ``shore run --once``
+        # takes 62 or 68 instead of 56 CPU-s.
         found |= {
             "spark.ui.enabled": "false",
             # Each action writes its plan down, 90 KB of text on average, which nobody reads without a UI.

@@ -283,7 +283,7 @@ coalesce(open_alerts > 0, false) or len(alert_kinds) > 0 or excursions > 0 or co
 
 _HERE_OR_AT_SEA: Final = f"""
 create temp table here_or_at_sea as
-select *, $most is null or coalesce(holder_kind <> 'ship', true) or {_PERHAPS_WRONG} or row_number() over (
+select *, $most is null or coalesce(un_location_code = $code, false) or {_PERHAPS_WRONG} or row_number() over (
         partition by vessel_imo_number, holder_kind order by not discharged_here, equipment_reference
     ) <= $most as chosen
 from (

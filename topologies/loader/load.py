@@ -361,7 +361,7 @@ def _match(part: str, path: KeyPath, current: Any) -> str:
     return part.lower() if fields else part.lower().replace("_", "-")
 
 
-# --- passwords in a local file: only <name>.local.yaml may have the section, never a topology
+# --- passwords: only the file <topology file>.local.yaml may have the section, never a topology
 
 SECTION = "secrets"
 _WANTED = "secrets: {<site>: {<user>: <password>}}"

@@ -152,7 +152,7 @@ def _may_be_empty(info: FieldInfo) -> bool:
 
 _NOT_HERE = (
     "no secrets here: a password comes from the environment variable FAIRLEAD_SECRET_<SITE>_<USER>, "
-    "or from the section secrets of <name>.local.yaml"
+    "or from the section secrets of the file beside it (my-fleet.local.yaml beside my-fleet.yaml)"
 )
 
 
