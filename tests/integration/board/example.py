@@ -19,6 +19,8 @@ from starlette.responses import HTMLResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from board.service import templates as board_templates
+
 BOARD: Final = Path(__file__).parents[3] / "board"
 NOW: Final = datetime(2026, 3, 1, 12, 0, 5, tzinfo=UTC)
 POLICY: Final = (
@@ -184,7 +186,7 @@ class Board:
     def application(self) -> Starlette:
         """Return the application: pages, parts of pages, events, static files."""
         folders = jinja2.FileSystemLoader([Path(__file__).parent / "pages", BOARD / "templates"])
-        templates = jinja2.Environment(loader=folders, autoescape=True, undefined=jinja2.StrictUndefined)
+        templates = board_templates().overlay(loader=folders)
 
         def render(request: Request, template: str, viewer: Viewer | None, **more: Any) -> Response:
             frame = {
