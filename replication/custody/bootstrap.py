@@ -11,11 +11,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection, Container
-from typing import Final
 
 from fairlead.errors import FairleadError
 from fairlead.kafka.admin import create_logs, raise_unavailable
-from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.client.cluster import Cluster, until_served
 from fairlead.kafka.convention import PRODUCER_ID
 from fairlead.kafka.protocol.batch import HEADER_BYTES, parse_header, verify_crc, zero_base_offset
 from fairlead.kafka.protocol.errors import BrokerError, CorruptBatch
@@ -32,8 +31,6 @@ from replication.target.topics import TargetTopics
 from topologies.model import Link, Topology
 
 log = logging.getLogger(__name__)
-
-SERVED: Final = (1.0, 10.0)  # seconds to wait for new topics: at first, and then as long as more of them are served
 
 
 class LedgerBootstrap:
@@ -88,16 +85,13 @@ class LedgerBootstrap:
         refused: dict[str, FairleadError] = {}
         created = await asyncio.to_thread(create_logs, cluster.endpoint, missing, failures=refused)
         raise_unavailable(refused)
-        left, seconds = missing.keys() - refused.keys(), SERVED[0]
-        while left:
-            late = {tp.topic: error for tp, error in (await cluster.unserved(left, seconds)).items()}
-            served = left - late.keys()
-            here.create(dict.fromkeys(served, 1), created & served)
-            await self._begin_present(appender, [TopicPartition(topic) for topic in served])
-            if not served and seconds == SERVED[1]:
-                refused |= late
-                break
-            left, seconds = left & late.keys(), SERVED[1]
+        logs = [TopicPartition(topic) for topic in missing.keys() - refused.keys()]
+        async for new, late, is_last in until_served(cluster, logs):
+            served = [tp for tp in new if tp not in late]
+            here.create({tp.topic: 1 for tp in served}, created.intersection(tp.topic for tp in served))
+            await self._begin_present(appender, served)
+            if is_last:
+                refused |= {tp.topic: error for tp, error in late.items()}
         for topic, error in refused.items():
             self._stop(appender, TopicPartition(topic), error)
 

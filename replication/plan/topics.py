@@ -18,9 +18,8 @@ from typing import Final
 
 from fairlead.errors import FairleadError
 from fairlead.kafka.admin import LOG_DEFAULTS, alter_topics, create_logs, grow_topics, raise_unavailable
-from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.client.cluster import Cluster, until_served
 from fairlead.kafka.protocol.types import TopicPartition, partitions_of
-from replication.custody.bootstrap import SERVED
 from replication.link.source_link import SourceLink
 from topologies.model import Link
 
@@ -176,21 +175,17 @@ async def create_topics(
 async def _served(cluster: Cluster, wanted: Mapping[str, TopicModel], made: CreatedPart) -> AsyncIterator[CreatedPart]:
     """Yield topics that were created as the target serves them, at last those that it does not serve, as refused."""
     logs = [tp for topic in made.partitions for tp in partitions_of(topic, wanted[topic].partitions)]
-    refused, seconds = made.refused, SERVED[0]
-    while True:
-        late = await cluster.unserved(logs, seconds)
+    refused = made.refused
+    async for asked, late, is_last in until_served(cluster, logs):
         waiting = {tp.topic: error for tp, error in late.items()}
-        served = {tp.topic for tp in logs} - waiting.keys()
-        is_last = not late or (seconds == SERVED[1] and len(late) == len(logs))
+        served = {tp.topic for tp in asked} - waiting.keys()
         if served or is_last or refused:
             yield CreatedPart(
                 {topic: count for topic, count in made.partitions.items() if topic in served},
                 served.intersection(made.created),
                 {**refused, **waiting} if is_last else refused,
             )
-        if is_last:
-            return
-        logs, refused, seconds = [*late], {}, SERVED[1]
+        refused = {}
 
 
 async def _create(

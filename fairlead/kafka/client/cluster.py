@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -41,6 +41,7 @@ BACKGROUND: Final = "background"  # for requests that may take long, so that no 
 UNKNOWN_FOR: Final = 1.0  # seconds until a topic that metadata does not know counts as missing
 _PRODUCE_MS: Final = 30_000  # for a leader to answer; no longer than the request
 _NO_ANSWER: Final = (NETWORK_EXCEPTION, REQUEST_TIMED_OUT)
+SERVED: Final = (1.0, 10.0)  # seconds to wait for new logs: at first, and then as long as more of them are served
 LOGS_PER_REQUEST: Final = 2000  # in ListOffsets and similar requests: some 10 ms of coding each
 
 
@@ -598,6 +599,23 @@ class Cluster:
 
         self._sessions += 1
         return FetchSession(self, role=f"session {self._sessions}", isolation=isolation)
+
+
+async def until_served(
+    cluster: Cluster, logs: Collection[TP]
+) -> AsyncIterator[tuple[list[TP], dict[TP, BrokerError], bool]]:
+    """Wait for newly created logs while the brokers serve more of them.
+
+    Yields:
+        After each wait: the logs waited for, those of them that are not served yet, each with its error, and whether
+        this was the last wait.
+    """
+    asked, seconds, is_last = list(logs), SERVED[0], False
+    while not is_last:
+        late = await cluster.unserved(asked, seconds)
+        is_last = not late or (seconds == SERVED[1] and len(late) == len(asked))
+        yield asked, late, is_last
+        asked, seconds = list(late), SERVED[1]
 
 
 def needs_refresh(code: int) -> bool:

@@ -23,7 +23,7 @@ from replication.operations.resolve.copier import identity, without_producer
 from replication.operations.resolve.plan import ResolveSource, TroubleFacts, kept_copies, resolved_by
 from replication.operations.resolve.steps import CLIENT, Upstream, groups_of
 from replication.states import LogState
-from replication.target.log_reader import first_batch, raw_batch
+from replication.target.log_reader import RawBatch, first_batch, raw_batch
 from topologies.model import Link, Topology
 
 SOURCE_TIMEOUT: Final = 10.0
@@ -190,12 +190,9 @@ async def offending_batch(
         for offset in (end - 1, following) if damaged else (following,):
             if has is None or not has.start <= offset < has.end:
                 continue
-            with contextlib.suppress(WireError):
-                endpoint = upstream(source.site)
-                async with await Cluster.open(endpoint, client_id=CLIENT, request_timeout=SOURCE_TIMEOUT) as cluster:
-                    batch = await raw_batch(cluster, tp, offset)
-                if batch is not None and batch.extent.start <= offset and batch.is_damaged is damaged:
-                    return batch.extent, source.link
+            batch = await _batch(source, upstream, tp, offset)
+            if batch is not None and batch.extent.start <= offset and batch.is_damaged is damaged:
+                return batch.extent, source.link
     return None, ""
 
 
@@ -209,13 +206,19 @@ async def goes_on(
         has = (source.has or {}).get(tp.partition)
         if has is None or not has.start <= end < has.end:
             continue
-        with contextlib.suppress(WireError):
-            endpoint = upstream(source.site)
-            async with await Cluster.open(endpoint, client_id=CLIENT, request_timeout=SOURCE_TIMEOUT) as cluster:
-                batch = await raw_batch(cluster, tp, end)
-            if batch is not None:
-                found[source.link] = max(batch.extent.start, end)
+        batch = await _batch(source, upstream, tp, end)
+        if batch is not None:
+            found[source.link] = max(batch.extent.start, end)
     return found
+
+
+async def _batch(source: ResolveSource, upstream: Upstream, tp: TopicPartition, offset: int) -> RawBatch | None:
+    """Return a source's batch at an offset, or the first after it; None if it has none, or cannot be asked."""
+    with contextlib.suppress(WireError):
+        endpoint = upstream(source.site)
+        async with await Cluster.open(endpoint, client_id=CLIENT, request_timeout=SOURCE_TIMEOUT) as cluster:
+            return await raw_batch(cluster, tp, offset)
+    return None
 
 
 async def _joined(

@@ -11,12 +11,11 @@ from typing import Any, cast
 import pytest
 
 from fairlead.errors import FairleadError, RefusedError, UnavailableError
-from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.client.cluster import SERVED, Cluster
 from fairlead.kafka.client.metadata import TopicChanges
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.errors import LEADER_NOT_AVAILABLE, BrokerError, broker_error
 from fairlead.kafka.protocol.types import TopicInfo, TopicPartition
-from replication.custody.bootstrap import SERVED
 from replication.link.source_link import SourceLink
 from replication.plan import topics as making
 from replication.plan.topics import TopicModel, create_topics, topic_models
