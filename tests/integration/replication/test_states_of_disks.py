@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from fairlead.errors import RefusedError
 from fairlead.kafka.convention import is_filler
+from fairlead.kafka.protocol.record import Record
 from fairlead.local.sites import LocalSites
 from tests.integration.replication.conftest import Lab
 from tests.integration.replication.consumers import producer, send
@@ -36,13 +39,7 @@ async def test_a_damaged_batch_is_skipped_and_its_bytes_are_kept(desk: Desk, sit
         damaged = damage(sites, "alpha", topic, 5)
     async with desk.replicating():
         assert "offset 5" in (await desk.in_state(topic, "quarantined"))["cause"]
-        await lab.reaches("beta", topic, 5)
-        await desk.resolve(topic, "--skip", "--yes")
-        await desk.mirrored(topic, 15)
-        here = await lab.read("beta", topic)
-        assert data(here) == [each for each in data(whole) if not 5 <= each[0] < 10]
-        assert [each.offset for each in here if is_filler(each)] == list(range(5, 10))
-        assert await kept(desk, topic) == damaged[:12] + damaged[16:]
+        await skip_second_batch(desk, topic, whole, damaged)
 
 
 @pytest.mark.parametrize(
@@ -59,13 +56,7 @@ async def test_a_batch_with_a_damaged_header_is_skipped_and_its_bytes_are_kept(
         damaged = damage(sites, "alpha", topic, 5, at=at, bits=bits)
     async with desk.replicating():
         await desk.in_state(topic, "quarantined")
-        await lab.reaches("beta", topic, 5)
-        await desk.resolve(topic, "--skip", "--yes")
-        await desk.mirrored(topic, 15)
-        here = await lab.read("beta", topic)
-        assert data(here) == [each for each in data(whole) if not 5 <= each[0] < 10]
-        assert [each.offset for each in here if is_filler(each)] == list(range(5, 10))
-        assert await kept(desk, topic) == damaged[:12] + damaged[16:]
+        await skip_second_batch(desk, topic, whole, damaged)
 
 
 async def test_what_is_here_already_stays_when_the_source_damages_it(desk: Desk, sites: LocalSites) -> None:
@@ -88,6 +79,18 @@ async def test_what_is_here_already_stays_when_the_source_damages_it(desk: Desk,
         assert here[:15] == whole
         assert [each.value for each in here[15:]] == [b"value %d" % n for n in range(15, 20)]
         assert await kept(desk, topic) == damaged[:12] + damaged[16:]
+
+
+async def skip_second_batch(desk: Desk, topic: str, whole: Sequence[Record], damaged: bytes) -> None:
+    """Skip the batch of offsets 5 to 9, and check that all others are here and its bytes are kept."""
+    lab = desk.lab
+    await lab.reaches("beta", topic, 5)
+    await desk.resolve(topic, "--skip", "--yes")
+    await desk.mirrored(topic, 15)
+    here = await lab.read("beta", topic)
+    assert data(here) == [each for each in data(whole) if not 5 <= each[0] < 10]
+    assert [each.offset for each in here if is_filler(each)] == list(range(5, 10))
+    assert await kept(desk, topic) == damaged[:12] + damaged[16:]
 
 
 async def kept(desk: Desk, topic: str) -> bytes:

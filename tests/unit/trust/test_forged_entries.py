@@ -298,17 +298,22 @@ def test_the_strays_of_a_ship_are_for_boxes_that_were_given_to_it() -> None:
     assert not believer.trusts_strays("strays.star", log(2))
 
 
-def test_news_of_a_log_has_only_those_entries_judged_anew_that_it_may_clear(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A forger can have very many wait in the log of one box, which moves on meanwhile."""
-    judged = 0
+@pytest.fixture
+def judged(monkeypatch: pytest.MonkeyPatch) -> list[LedgerEntry]:
+    """The entries that are judged, each as often as it is."""
+    found: list[LedgerEntry] = []
     judge = Rules.doubt
 
     def doubt(self: Rules, ledger: str, entry: LedgerEntry, view: CustodyView, aboard: Any) -> Any:
-        nonlocal judged
-        judged += 1
+        found.append(entry)
         return judge(self, ledger, entry, view, aboard)
 
     monkeypatch.setattr(Rules, "doubt", doubt)
+    return found
+
+
+def test_news_of_a_log_has_only_those_entries_judged_anew_that_it_may_clear(judged: list[LedgerEntry]) -> None:
+    """A forger can have very many wait in the log of one box, which moves on meanwhile."""
     view, box = CustodyView(), log(1)
     believer = Believer(Rules.of(topology()), view, on_refused=lambda refused: None)
     forged = [
@@ -328,21 +333,12 @@ def test_news_of_a_log_has_only_those_entries_judged_anew_that_it_may_clear(monk
     assert view.term(box) == 100
     refused = 100 - 3  # seizures whose ground, 16 terms before, is known by now
     assert len(believer) == 1000 - refused
-    assert judged == len(forged) + len(honest) + refused
+    assert len(judged) == len(forged) + len(honest) + refused
 
 
 @pytest.mark.parametrize("old", ["grant", "refusal"])
-def test_news_that_changes_nothing_has_no_entries_judged_anew(monkeypatch: pytest.MonkeyPatch, old: str) -> None:
+def test_news_that_changes_nothing_has_no_entries_judged_anew(judged: list[LedgerEntry], old: str) -> None:
     """A forger writes such news itself, as often as it likes."""
-    judged = 0
-    judge = Rules.doubt
-
-    def doubt(self: Rules, ledger: str, entry: LedgerEntry, view: CustodyView, aboard: Any) -> Any:
-        nonlocal judged
-        judged += 1
-        return judge(self, ledger, entry, view, aboard)
-
-    monkeypatch.setattr(Rules, "doubt", doubt)
     view, box, term = CustodyView(), log(1), 50 if old == "grant" else 0
     believer = Believer(Rules.of(topology()), view, on_refused=lambda refused: None)
     if old == "grant":
@@ -353,11 +349,11 @@ def test_news_that_changes_nothing_has_no_entries_judged_anew(monkeypatch: pytes
         assert not list(
             believer.hear(Told("custody.star", n, grant("star", box, term + SEIZING_TERMS, "star", event="SEIZURE")))
         )
-    judged = 0
+    judged.clear()
     for n in range(50):
         news: LedgerEntry = grant("star", box, term, "tokyo", event="LOAD") if old == "grant" else refusal(box)
         assert [told.entry for told in believer.hear(Told("custody.star", 500 + n, news))] == [news]
-    assert (judged, len(believer)) == (50, 500)
+    assert (len(judged), len(believer)) == (50, 500)
 
 
 def test_entries_that_waited_are_believed_in_the_order_of_their_terms() -> None:

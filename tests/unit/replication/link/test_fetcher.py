@@ -193,11 +193,7 @@ async def test_a_batch_that_cannot_be_read_stops_its_own_log_only(changed: dict[
         end=2,
     )
     sink, link = Storing(sound), FakeLink(reach=reach)
-    fetcher = Fetcher(link, Priority.CONTROL, source, sink)  # type: ignore[arg-type]
-    replica = MirrorPartition(LOG, Priority.CONTROL)
-    replica.set_end(0, None, 0)
-    fetcher.follow(replica)
-    await run_to_the_end(fetcher, source)
+    await follow_behind(None, source, sink, link)
     assert [(step.base, step.stop) for step in sink.steps] == [(0, 1)]
     assert [(tp, state) for tp, state, _ in link.troubles] == [(LOG, LogState.QUARANTINED)]
 
@@ -220,11 +216,7 @@ async def test_a_batch_with_a_damaged_header_is_passed_where_an_operator_skips_i
         end=4,
     )
     sink, link = Storing(sound), FakeLink(reach=reach, skipped=(1, 3))
-    fetcher = Fetcher(link, Priority.CONTROL, source, sink)  # type: ignore[arg-type]
-    replica = MirrorPartition(LOG, Priority.CONTROL)
-    replica.set_end(0, None, 0)
-    fetcher.follow(replica)
-    await run_to_the_end(fetcher, source)
+    await follow_behind(None, source, sink, link)
     assert [(step.base, step.stop) for step in sink.steps] == [(0, 1), (1, 3), (3, 4)]
     assert link.troubles == [] and source.positions[-2] == 3
 
@@ -243,11 +235,7 @@ async def test_a_skipped_batch_that_claims_more_offsets_than_it_has_is_passed(ot
         end=5,
     )
     sink, link = Sink(), FakeLink(skipped=(1, 3))
-    fetcher = Fetcher(link, Priority.CONTROL, source, sink)  # type: ignore[arg-type]
-    replica, header = MirrorPartition(LOG, Priority.CONTROL), parse_header(stored(0, b"m"))
-    replica.set_end(1, LastBatch(header.producer_id, 1, 0, 0, header.crc), 0)
-    fetcher.follow(replica)
-    await run_to_the_end(fetcher, source)
+    await follow_behind(stored(0, b"m"), source, sink, link)
     assert link.troubles == []
     assert [(step.base, step.stop) for step in sink.steps] == [(1, 3), (3, 4), (4, 5)]
 
@@ -264,11 +252,7 @@ async def test_a_skipped_batch_that_claims_more_offsets_than_it_has_is_passed_af
     sink, link = Sink(), FakeLink(skipped=(1, 3))
     fillers = stored(1, b"f", b"g")
     sink.batch = fillers
-    fetcher = Fetcher(link, Priority.CONTROL, source, sink)  # type: ignore[arg-type]
-    replica, header = MirrorPartition(LOG, Priority.CONTROL), parse_header(fillers)
-    replica.set_end(3, LastBatch(header.producer_id, 1, 0, 1, header.crc), 0)
-    fetcher.follow(replica)
-    await run_to_the_end(fetcher, source)
+    await follow_behind(fillers, source, sink, link)
     assert (link.troubles, sink.stopped) == ([], [])
     assert [(step.base, step.stop) for step in sink.steps] == [(3, 4)]
 
@@ -285,11 +269,7 @@ async def test_a_skip_passes_only_the_batches_that_it_names() -> None:
         end=4,
     )
     sink, link = Sink(), FakeLink(skipped=(1, 3))
-    fetcher = Fetcher(link, Priority.CONTROL, source, sink)  # type: ignore[arg-type]
-    replica, header = MirrorPartition(LOG, Priority.CONTROL), parse_header(stored(0, b"m"))
-    replica.set_end(1, LastBatch(header.producer_id, 1, 0, 0, header.crc), 0)
-    fetcher.follow(replica)
-    await run_to_the_end(fetcher, source)
+    await follow_behind(stored(0, b"m"), source, sink, link)
     assert sink.steps == []
     assert [(tp, state) for tp, state, _ in link.troubles] == [(LOG, LogState.QUARANTINED)]
 
@@ -306,11 +286,7 @@ async def test_a_log_that_begins_with_a_batch_that_cannot_be_read_is_told() -> N
     )
     sink, link = Sink(), FakeLink()
     sink.only_fillers = True
-    fetcher = Fetcher(link, Priority.CONTROL, source, sink)  # type: ignore[arg-type]
-    replica = MirrorPartition(LOG, Priority.CONTROL)
-    replica.set_end(0, None, 0)
-    fetcher.follow(replica)
-    await run_to_the_end(fetcher, source)
+    await follow_behind(None, source, sink, link)
     assert [(tp, state) for tp, state, _ in link.troubles] == [(LOG, LogState.QUARANTINED)]
 
 
@@ -327,11 +303,7 @@ async def test_a_damaged_batch_with_which_a_log_begins_is_passed_where_an_operat
     )
     sink, link = Sink(), FakeLink(skipped=(5, 6))
     sink.only_fillers = True
-    fetcher = Fetcher(link, Priority.CONTROL, source, sink)  # type: ignore[arg-type]
-    replica = MirrorPartition(LOG, Priority.CONTROL)
-    replica.set_end(0, None, 0)
-    fetcher.follow(replica)
-    await run_to_the_end(fetcher, source)
+    await follow_behind(None, source, sink, link)
     assert link.troubles == []
     assert [(step.base, step.stop) for step in sink.steps] == [(0, 6), (6, 7)]
     assert isinstance(sink.steps[0], Gap) and sink.steps[0].key == POSITION_KEY
@@ -406,6 +378,20 @@ async def test_a_batch_that_cannot_be_written_again_stops_its_log_once_what_is_b
     await run_to_the_end(fetcher, source)
     assert [(step.base, step.stop) for step in sink.steps] == [(0, 1)]
     assert [state for state, _ in sink.stopped] == [LogState.QUARANTINED] * is_stored
+
+
+async def follow_behind(last: bytes | None, source: Source, sink: Sink, link: FakeLink) -> None:
+    """Follow a log whose last batch here is ``last``, or that is empty here, until the script has ended."""
+    fetcher = Fetcher(link, Priority.CONTROL, source, sink)  # type: ignore[arg-type]
+    replica = MirrorPartition(LOG, Priority.CONTROL)
+    if last is None:
+        replica.set_end(0, None, 0)
+    else:
+        header = parse_header(last)
+        tail = LastBatch(header.producer_id, 1, 0, header.base_offset, header.crc)
+        replica.set_end(header.next_offset, tail, 0)
+    fetcher.follow(replica)
+    await run_to_the_end(fetcher, source)
 
 
 async def run_to_the_end(fetcher: Fetcher, source: Source) -> None:
