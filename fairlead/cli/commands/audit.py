@@ -14,6 +14,7 @@ from fairlead.cli.commands.context import JsonOption, TopologyOption, complete_s
 from fairlead.cli.console import console, emit, errors
 from fairlead.errors import ExitCode, OptionError, UnknownNameError
 from replication.audit import Audit, AuditDifference, Marks, compare, compare_records, mark_file
+from shore.report.wording import count
 from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology
 from topologies.model import check_sites
 from topologies.users import ADMIN
@@ -122,9 +123,9 @@ def _render_missing(site: str, other: str, logs: list[str]) -> None:
     if logs:
         more = f" and {len(logs) - _NAMED} more (--json)" if len(logs) > _NAMED else ""
         names = ", ".join(map(escape, logs[:_NAMED]))
-        what = "log" if len(logs) == 1 else "logs"
         console.print(
-            f"[yellow]{site} lacks {len(logs)} {what} that links from {other} carry:[/] {names}{more}", soft_wrap=True
+            f"[yellow]{site} lacks {count(len(logs), 'log')} that links from {other} carry:[/] {names}{more}",
+            soft_wrap=True,
         )
 
 
