@@ -78,7 +78,7 @@ class Planner:
         self.counts: dict[str, int] = {}  # logs of each member of the group, by its id
         self._followed: dict[TopicPartition, frozenset[str]] = {}
         self._same: dict[frozenset[str], frozenset[str]] = {}  # equal sets of links are kept once
-        self._most: dict[str, int] = {}  # the most partitions that a topic had in a plan, if more than one
+        self._most: dict[str, int] = {}  # the most partitions of a topic that were planned, if more than one
         self._carried: dict[str, int] = {}  # topics of a shared site that a link carries, with their partitions
         self._here = TargetTopics()
         self._refresh = asyncio.Event()
@@ -344,10 +344,7 @@ class Planner:
         """Yield all logs of these topics that may be followed, or were."""
         for topic in topics:
             counts = (self._here, self._most, *(source_link.topics for source_link in self._source_links))
-            count = max(1, *(each.get(topic, 0) for each in counts))
-            if count > 1:
-                self._most[topic] = count
-            yield from partitions_of(topic, count)
+            yield from partitions_of(topic, max(1, *(each.get(topic, 0) for each in counts)))
 
     def _set_gate(self, source_link: SourceLink) -> None:
         pause = self.overrides.link_pause(source_link.name)
@@ -489,6 +486,8 @@ class Planner:
         return tp.partition < self._here.get(tp.topic, 0)
 
     def _replica(self, appender: TargetAppender, tp: TopicPartition) -> MirrorPartition:
+        if tp.partition >= self._most.get(tp.topic, 1):
+            self._most[tp.topic] = tp.partition + 1
         return appender.replica(tp, self._catalog.priority(tp.topic))
 
     def _holder_of(self, topic: str) -> str | None:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, cast
 from unittest.mock import AsyncMock
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fairlead.custody.ledger import Told
@@ -239,6 +239,10 @@ class Act:
 
 
 sites = st.sampled_from(SOURCES)
+GONE_AT_BOTH = [
+    Act(Kind.UNLISTED, "singapore", "orders.a", BOXES[0], "tokyo", 1),
+    Act(Kind.DELETED_HERE, "tokyo", "orders.a", BOXES[0], "tokyo", 1),
+]
 ACTS = st.builds(
     Act,
     st.sampled_from(Kind),
@@ -256,6 +260,7 @@ def no_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @given(st.lists(st.lists(ACTS, min_size=1, max_size=3), max_size=12))
+@example([[*GONE_AT_BOTH]])
 @settings(deadline=None, max_examples=150)
 def test_a_plan_of_what_has_changed_leaves_what_a_plan_of_everything_leaves(steps: list[list[Act]]) -> None:
     """After each change, planning everything once more changes nothing: which logs are followed over which link, what
