@@ -216,7 +216,7 @@ def read_container(paths: TablePaths, folder: Path, topology: Topology, box: str
         UnknownContainerError: the number is not valid by ISO 6346, or no table has it.
         UnavailableError: shore has not written any table yet, or one cannot be read.
     """
-    with open_container(paths, box) as found:
+    with open_container(paths, box, payloads=False) as found:
         found.add("milestones", of_container(box))
         found.add("outlook", of_container(box))
         report = container_report(found, box)

@@ -461,7 +461,7 @@ def chart_of_box(paths: TablePaths, topology: Topology, box: str) -> Json | None
     if not box or topology.shore is None:
         return None
     try:
-        with open_container(paths, box) as found:
+        with open_container(paths, box, payloads=False) as found:
             report, samples = container_report(found, box), tuple(samples_of(found))
     except FairleadError as error:
         log.warning("no chart of %s: %s", box, error)

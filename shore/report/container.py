@@ -19,7 +19,6 @@ import pyarrow.compute as pc
 
 from fairlead.errors import ConfigurationError
 from fairlead.names import container_check_digit, is_container_number
-from fairlead.records import decoder
 from fairlead.records.alert import RAISED_BY_SHORE
 from fairlead.records.reading import Inspection, newest_inspection
 from shore.paths import TablePaths
@@ -179,6 +178,7 @@ def _of_shore(slices: Slices) -> list[Row]:
     )
 
 
+_PAYLOAD: Final = ("payload",)
 _READINGS: Final = """
 create temp table readings as
 select * from all_readings
@@ -291,9 +291,18 @@ class ContainerReport(msgspec.Struct, frozen=True, kw_only=True):
 
 @contextlib.contextmanager
 def open_container(
-    paths: TablePaths, number: str, since: dt.datetime | None = None, until: dt.datetime | None = None
+    paths: TablePaths,
+    number: str,
+    since: dt.datetime | None = None,
+    until: dt.datetime | None = None,
+    *,
+    payloads: bool = True,
 ) -> Iterator[Slices]:
     """Open the tables for one container and a time: a row is included when its time and [since, until) overlap.
+
+    Args:
+        payloads: Whether the readings have their payloads; null otherwise. Only ``shore.report.pack`` needs them, and
+            they are most of the table's bytes.
 
     Raises:
         UnknownContainerError: the number is not valid by ISO 6346, or no table has it.
@@ -305,7 +314,7 @@ def open_container(
         found.add("containers_now", of_container(number))
         for name, (start, end) in _TIMES.items():
             found.add(name, of_container(number) & _within(start, end, since, until))
-        found.load("readings", "equipment_reference", number, as_="all_readings")
+        found.load("readings", "equipment_reference", number, as_="all_readings", without=() if payloads else _PAYLOAD)
         found.run(_READINGS, since=since, until=until)
         found.add("bookings", of_container(number), as_="all_bookings")  # periods follow from all states
         found.check_any()
@@ -402,26 +411,13 @@ def _figures(found: Slices) -> Figures:
     return msgspec.convert(counted | rejected | measured, Figures)
 
 
-class _Inspected(msgspec.Struct, frozen=True):
-    inspection: Any = None
-
-
-_inspected: Final = decoder(_Inspected)
-
-
 def _inspection(found: Slices) -> Inspection | None:
-    """The newest inspection in the newest reading that has one; the table has it in the payload alone.
-
-    Fields of a payload that Fairlead does not know need not be UTF-8, so the query looks at its bytes. DuckDB writes
-    those of a quote as ``\\x22``.
-    """
+    """The newest inspection in the newest reading that has one."""
     for row in found.rows(
-        """
-        select payload from readings where contains(cast(payload as varchar), '\\x22inspection\\x22')
-        order by device_date_time desc, log_offset desc limit 1
-        """
+        "select inspection from readings where inspection is not null "
+        "order by device_date_time desc, log_offset desc limit 1"
     ):
-        return newest_inspection(_inspected.decode(row["payload"]).inspection)
+        return newest_inspection(msgspec.json.decode(row["inspection"]))
     return None
 
 

@@ -16,7 +16,7 @@ import contextlib
 import re
 import shutil
 import tempfile
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -75,25 +75,30 @@ class Slices:
         else:
             self._connection.register(as_ or name, data if condition is None else data.filter(condition))
 
-    def load(self, name: str, column: str, value: str, *, as_: str) -> None:
+    def load(self, name: str, column: str, value: str, *, as_: str, without: Collection[str] = ()) -> None:
         """Read the rows of a table with this value in a column, once for all queries that follow.
 
         Arrow decodes whole row groups to find the rows; DuckDB needs a tenth of the time, but reads local files only.
 
         Args:
             as_: Its name in queries.
+            without: Columns that are not read; null.
 
         Raises:
             UnavailableError: the table exists and cannot be read.
         """
         condition = pc.field(column) == value
         self.add(name, condition, as_="found")
-        location, statement, values = self._paths.table(name), "select * from found", {}
+        columns = ", ".join(
+            f"case when false then {each} end as {each}" if each in without else each
+            for each in TABLES[name].plain_schema.names
+        )
+        location, statement, values = self._paths.table(name), f"select {columns} from found", {}  # noqa: S608
         if name in self._opened and self._paths.is_local and not _PATTERN.search(location):
             files = [f"{location}/{each.path}" for each in self._opened[name].get_fragments(condition)]
             if files:
                 self._connection.register("found", TABLES[name].plain_schema.empty_table())
-                statement = _OF_FILES.format(columns=", ".join(TABLES[name].plain_schema.names), column=column)
+                statement = _OF_FILES.format(columns=columns, column=column)
                 values = {"files": files, "value": value}
         self.run(f"create temp table {as_} as {statement}", **values)
         self._connection.unregister("found")
@@ -198,6 +203,16 @@ def _database(memory: str, threads: int | None) -> duckdb.DuckDBPyConnection:
     found.execute("set temp_directory = $folder", {"folder": scratch})
     found.execute(MICROS_IN_DUCKDB)
     return found
+
+
+def stamps(paths: TablePaths, names: Iterable[str]) -> dict[str, tuple[str, int]]:
+    """Return the id and the version of those tables that exist. While they stay the same, so does every report of them.
+
+    Raises:
+        UnavailableError: a table exists and cannot be opened.
+    """
+    opened = ((name, open_table(paths, name)) for name in names)
+    return {name: (str(delta.metadata().id), delta.version()) for name, delta in opened if delta is not None}
 
 
 def of_container(number: str) -> pc.Expression:

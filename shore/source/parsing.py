@@ -224,6 +224,9 @@ class TolerantReader:
         self._needed = needed
         self._required = frozenset(required)
         self._defaults = defaults
+        self._heads = dict.fromkeys(column.path.partition(".")[0] for column in self._columns)
+        fields = [(head, msgspec.Raw, msgspec.Raw(b"null")) for head in self._heads]
+        self._parts = msgspec.json.Decoder(msgspec.defstruct("Parts", fields))
 
     def read(self, values: Sequence[bytes | None]) -> Parsed:
         """Read the values, one row for each."""
@@ -250,7 +253,8 @@ class TolerantReader:
             record = self._whole.decode(value)
         except _UNREADABLE:
             self._needed.decode(value)  # raises where a required field cannot be read
-            loose = msgspec.json.decode(value)
+            parts = self._parts.decode(value)  # others need not be readable, nor does the fast reader look at them
+            loose = {head: msgspec.json.decode(getattr(parts, head)) for head in self._heads}
             return [self._loose(loose, column) for column in self._columns]
         return [self._strict(record, column.path) for column in self._columns]
 

@@ -11,6 +11,7 @@ writer adds are ignored, and fields of another type than ours are null. The payl
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, Final
 
 import msgspec
@@ -112,7 +113,8 @@ class ReadingsCollector(Collector):
             "received_date_time": received(records),
             "late": is_late(records),
             "origin": log_origin(records),
-            "payload": binary(records.data, records.value),
+            "payload": (payload := binary(records.data, records.value)),
+            "inspection": _inspections(payload, reasons),
             REASON: reasons,
         }
         found |= _rejected(records, ~np.asarray(reasons.is_null()))
@@ -145,6 +147,28 @@ def _rejected(records: Columns, rejected: npt.NDArray[np.bool_]) -> dict[str, pa
     }
     place = pa.array(np.cumsum(rejected) - 1, mask=~rejected)
     return {name: values.take(place) for name, values in of_some.items()}
+
+
+class _Inspected(msgspec.Struct, frozen=True):
+    inspection: Any = None
+
+
+_inspected: Final = msgspec.json.Decoder(_Inspected)
+
+
+def _inspections(payloads: pa.Array, reasons: pa.Array) -> pa.Array:
+    """Return the inspections of each reading as JSON, whatever their form; null where it has none, or is rejected.
+
+    Few readings have any, so only payloads with the word are decoded once more.
+    """
+    told = pc.and_(pc.match_substring(payloads, '"inspection"'), pc.is_null(reasons))
+    places = pc.indices_nonzero(pc.fill_null(told, False))
+    found: list[str | None] = [None] * len(payloads)
+    for place, payload in zip(places.to_pylist(), payloads.take(places).to_pylist(), strict=True):
+        with contextlib.suppress(msgspec.DecodeError, ValueError, OverflowError, RecursionError):
+            value = _inspected.decode(payload).inspection
+            found[place] = None if value is None else msgspec.json.encode(value).decode()
+    return pa.array(found, pa.string())
 
 
 def _only_own(

@@ -64,6 +64,7 @@ _ADDED = (
     Column("cargo_probe3_temperature", _DOUBLE, "Probe in the cargo", "Cel", "measurements.cargoProbe3Temperature"),
     Column("setpoint_o2", _DOUBLE, "Oxygen set point", "%", "setpoints.o2"),
     Column("setpoint_co2", _DOUBLE, "Carbon dioxide set point", "%", "setpoints.co2"),
+    Column("inspection", _TEXT, "Newest inspections before a trip as published (RMO inspection[]), JSON"),
 )
 """Columns that a later release added: they stand at the table's end."""
 

@@ -210,11 +210,9 @@ def test_a_cold_treatment_and_its_probes_are_shown(tmp_path: Path) -> None:
 def test_the_newest_inspection_before_a_trip_is_shown(tmp_path: Path) -> None:
     def told(offset: int, result: str, **more: str) -> Row:
         inspection = {"inspectionType": "REMOTE", "inspectionDate": "2026-02-20T08:00:00Z", "inspectionResult": result}
-        device = {"deviceId": "d", "bootId": 1, "sequence": offset, "deviceDateTime": "2026-03-01T00:00:00Z"}
-        payload = {"equipmentReference": WARM, "device": device, "motion": "odd", "inspection": [inspection | more]}
-        return reading(WARM, offset, at(1, offset), payload=json.dumps(payload).encode())
+        return reading(WARM, offset, at(1, offset), inspection=json.dumps([inspection | more]))
 
-    silent = reading(WARM, 3, at(1, 3), payload=b"{}")
+    silent = reading(WARM, 3, at(1, 3))
     fill(tmp_path, {"readings": [told(1, "FAILED"), told(2, "PASSED", expiryDate="2026-08-20T08:00:00Z"), silent]})
     with open_container(TablePaths.of(tmp_path), WARM) as found:
         page = container_file(found, container_report(found, WARM))
@@ -222,14 +220,18 @@ def test_the_newest_inspection_before_a_trip_is_shown(tmp_path: Path) -> None:
     assert report(TablePaths.of(tmp_path), WARM, at(1, 3)).inspection is None
 
 
-def test_an_inspection_is_found_beside_a_field_that_is_not_utf_8(tmp_path: Path) -> None:
-    """A device may write a field that Fairlead does not know in Latin-1."""
-    inspection = b'{"inspectionType":"REMOTE","inspectionDate":"2026-02-20T08:00:00Z","inspectionResult":"PASSED"}'
-    payload = b'{"vendorNote":"K\xfchlung","inspection":[' + inspection + b"]}"
-    later = reading(WARM, 2, at(1, 2), payload=b'{"vendorNote":"K\xfchlung"}')
-    fill(tmp_path, {"readings": [reading(WARM, 1, at(1, 1), payload=payload), later]})
-    found = report(TablePaths.of(tmp_path), WARM).inspection
-    assert found is not None and found.inspection_result == "PASSED"
+@pytest.mark.parametrize("remote", [False, True])
+def test_payloads_are_read_only_when_they_are_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, remote: bool
+) -> None:
+    """Tables on this machine are read by DuckDB, others by Arrow."""
+    fill(tmp_path, {"readings": [reading(WARM, 1, at(1), payload=b"{}")]})
+    if remote:
+        monkeypatch.setattr(TablePaths, "is_local", False)
+    for payloads in (True, False):
+        with open_container(TablePaths.of(tmp_path), WARM, payloads=payloads) as found:
+            (row,) = found.rows("select * from readings")
+            assert (row["log_offset"], row["payload"]) == (1, b"{}" if payloads else None)
 
 
 def test_intervals_that_nobody_could_tell_apart_are_drawn_as_one() -> None:

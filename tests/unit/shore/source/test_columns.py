@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import struct
 from collections.abc import Sequence
 from typing import Any
@@ -237,6 +238,33 @@ NEEDED = b'{"equipmentReference":"BIGU0000016","device":{"deviceId":"d","bootId"
 )
 
 
+inspections = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+)
+
+
+@given(inspections)
+@example([{"inspectionType": "REMOTE", "inspectionResult": "PASSED"}])
+@example(2**70)
+def test_inspections_are_kept_whatever_their_form(value: object) -> None:
+    told = NEEDED + b',"inspection":' + json.dumps(value).encode() + b"}"
+    first, second = batch_of([told, NEEDED + b"}"]).to_pylist()
+    assert first["reason"] is None
+    assert second["inspection"] is None
+    assert value is None or json.loads(first["inspection"]) == value
+
+
+def test_an_inspection_is_found_beside_a_field_that_is_not_utf_8_and_not_in_what_is_rejected() -> None:
+    """A device may write a field that Fairlead does not know in Latin-1."""
+    odd = NEEDED + b',"vendorNote":"K\xfchlung","inspection":[7]}'
+    broken = NEEDED + b',"inspection":["\xfc"]}'
+    foreign = b'{"equipmentReference":"X","inspection":[8]}'
+    rows = batch_of([odd, broken, foreign, None]).to_pylist()
+    assert [row["inspection"] for row in rows] == ["[7]", None, None, None]
+    assert [row["reason"] is None for row in rows] == [True, True, False, False]
+
+
 @pytest.mark.parametrize(
     ("more", "expected"),
     [
@@ -316,6 +344,8 @@ _BROKEN = st.builds(
 @example([NEEDED.replace(b"2026-03-01T12:00:00Z", b"2026-03-01T12:00:00") + b"}"])
 @example([NEEDED.replace(b'"sequence":2', b'"sequence":-5') + b"}"])
 @example([NEEDED.replace(b'"d"', b'"\xff"') + b"}"])
+@example([NEEDED + b',"stowagePosition":"\xff"}'])
+@example([NEEDED + b',"stowagePosition":{},"later":"\xff","isPowered":false}'])
 def test_no_neighbour_decides_whether_a_record_is_rejected(values: list[bytes]) -> None:
     alone = [row for value in values for row in batch_of([value]).to_pylist()]
     together = batch_of(values).to_pylist()
