@@ -6,7 +6,8 @@
 One port with a real broker; tables of ``--rows`` readings of ``--boxes`` containers, put together as
 ``fairlead shore compact`` leaves them; 2,000 of the boxes stand on the dock, the others are on 40 ships. The board is a
 process of its own, ``fairlead board``. ``--people`` have the port's page open and load it again every ten seconds; one
-more opens pages of containers, each another one. Then ``--streams`` event streams are open, and an alert is raised each
+more opens pages of containers, each another one. Meanwhile each ship has a new position every ten seconds. Then
+``--streams`` event streams are open, and an alert is raised each
 second. Writes ``build/bench/board.json``.
 
 Most of the time goes into the tables. ``--tables`` keeps them in a folder, and finds them there the next time.
@@ -33,6 +34,7 @@ import httpx
 import psutil
 import pyarrow as pa
 from confluent_kafka import Producer
+from deltalake import DeltaTable, write_deltalake
 
 from acl.apply import apply_topology
 from benchmarks.harness import FOLDER, Figures, Say, main
@@ -56,6 +58,7 @@ PORT: Final = "tokyo"
 SHIPS: Final = 40
 DOCK: Final = 2_000
 _PAUSE: Final = 10.0  # seconds between two loads of one person
+_COMMIT: Final = 10.0  # seconds between two commits of positions, as shore makes them
 _TARGETS: Final = {
     "port_seconds_95": 1.0,
     "container_seconds_95": 1.0,
@@ -195,20 +198,7 @@ def _other_tables(boxes: int, newest: dt.datetime) -> dict[str, list[dict[str, A
                     "minutes_out_of_band": 110.0,
                 }
             )
-    positions = [
-        {
-            "vessel_imo_number": _imo(ship),
-            "device_date_time": newest - dt.timedelta(minutes=10 * step),
-            "latitude": 30.0 - ship / 3 - step / 20,
-            "longitude": 140.0 + ship,
-            "speed_over_ground": 18.0,
-            "course_over_ground": 330.0,
-            "log": f"ships.{_imo(ship)}.location",
-            "log_offset": 10_000 - step,
-        }
-        for ship in range(SHIPS)
-        for step in range(1_000)
-    ]
+    positions = [_position(ship, newest, -step) for ship in range(SHIPS) for step in range(1_000)]
     site_rows = [{"site": PORT, "kind": "port", "title": "Port of Tokyo", "un_location_code": "JPTYO"}]
     site_rows += [
         {"site": f"ship{i}", "kind": "ship", "title": f"Ship {i}", "vessel_imo_number": _imo(i)} for i in range(SHIPS)
@@ -221,6 +211,20 @@ def _other_tables(boxes: int, newest: dt.datetime) -> dict[str, list[dict[str, A
         "positions": positions,
     }
     return {name: [] for name in TABLES if name != "readings"} | some
+
+
+def _position(ship: int, newest: dt.datetime, step: int) -> dict[str, Any]:
+    """The position of a ship ten minutes times ``step`` after the newest reading."""
+    return {
+        "vessel_imo_number": _imo(ship),
+        "device_date_time": newest + dt.timedelta(minutes=10 * step),
+        "latitude": 30.0 - ship / 3 + step / 20,
+        "longitude": 140.0 + ship,
+        "speed_over_ground": 18.0,
+        "course_over_ground": 330.0,
+        "log": f"ships.{_imo(ship)}.location",
+        "log_offset": 10_000 + step,
+    }
 
 
 def _measure(context: Context, options: argparse.Namespace, say: Say) -> Figures:
@@ -245,10 +249,12 @@ async def _ask(context: Context, board: psutil.Process, link: str, options: argp
         say(f"{options.people} people look at the port for {options.seconds:.0f} s")
         began = time.monotonic()
         until = began + options.seconds
+        moving = asyncio.create_task(_move_ships(context, options, until))
         found = await asyncio.gather(
             _open_containers(client, numbers(options.boxes), until),
             *(_look_at_port(client, until) for _ in range(options.people)),
         )
+        await moving
         containers, ports = found[0], [seconds for each in found[1:] for seconds in each]
         resident = board.memory_info().rss
         say(f"{options.streams:,} event streams for {options.seconds:.0f} s")
@@ -304,6 +310,18 @@ async def _open_containers(client: httpx.AsyncClient, names: Sequence[str], unti
         taken.append(time.monotonic() - began)
         await asyncio.sleep(0.5)
     return taken
+
+
+async def _move_ships(context: Context, options: argparse.Namespace, until: float) -> None:
+    """Commit a position of each ship again and again."""
+    table, newest = TablePaths.of(context.folder).table("positions"), FIRST + options.rows // options.boxes * INTERVAL
+    schema = TABLES["positions"].plain_schema
+    before = int(DeltaTable(table).version())
+    while time.monotonic() < until:
+        before += 1
+        rows = pa.Table.from_pylist([_position(ship, newest, before) for ship in range(SHIPS)], schema=schema)
+        await asyncio.to_thread(write_deltalake, table, rows, mode="append")
+        await asyncio.sleep(_COMMIT)
 
 
 async def _streams(

@@ -354,6 +354,19 @@ class PortReport(msgspec.Struct, frozen=True, kw_only=True):
     missing: tuple[str, ...]
 
 
+READ: Final = (
+    "sites",
+    "containers_now",
+    "positions",
+    "port_calls",
+    "dock_movements",
+    "bookings",
+    "alerts_now",
+    "excursions",
+)
+"""The tables that a report is made from, and nothing else."""
+
+
 class UnknownPortError(ConfigurationError):
     """No UN/LOCODE, or one that is neither in the tables nor in the list of the world's ports."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,9 @@ from fairlead.errors import UnavailableError
 from fairlead.records.alert import LEFT_PORT, Alert, Evidence
 from fairlead.records.reading import Device, GeoLocation
 from fairlead.records.ship import Position
+from shore.report.port import READ as read_by_port
 from shore.report.port import Approach, PortReport, Ship
+from tests.support.tables import fill
 from topologies.context import open_topology
 from topologies.loader.load import load
 
@@ -128,7 +131,7 @@ async def test_the_rows_of_alerts_follow_from_the_tables_as_they_are_now(
     def read(_board: Board, _code: str) -> PortView:
         if not readable:
             raise UnavailableError("the table is away")
-        return PortView(report(*coming), (), "")
+        return PortView({}, report(*coming), (), "")
 
     async def rows() -> bytes:
         return bytes((await board.pages.live.alerts(service, asked(service, "/live/alerts"))).body)
@@ -145,12 +148,35 @@ async def test_the_rows_of_alerts_follow_from_the_tables_as_they_are_now(
     assert b"BIGU1000010" in await rows()  # better one alert too many than no answer
 
 
+def test_a_port_is_made_again_only_when_a_table_of_it_changes(service: Board, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, views = service.context.folder, list[PortView]()
+    monkeypatch.setattr(service, "last_answer", lambda _key: views[-1] if views else None)
+
+    def read_again() -> bool:
+        """Read the port, and return whether it was made anew."""
+        views.append(board.pages.port._read(service, "SGSIN"))  # noqa: SLF001
+        return len(views) == 1 or views[-1].report is not views[-2].report
+
+    fill(folder, {name: [{}] for name in read_by_port})
+    assert read_again()
+    assert views[0].report.versions.keys() == {*read_by_port}
+    fill(folder, {"readings": [{}]})  # a port's page does not show readings
+    assert not read_again()
+    for name in (*read_by_port, "outlook"):
+        fill(folder, {name: [{}]})
+        assert read_again(), name
+    shutil.rmtree(service.paths.table("outlook"))
+    fill(folder, {"outlook": [{}]})  # another table, with as many commits
+    assert read_again()
+    assert not read_again()
+
+
 async def test_the_part_that_is_read_again_has_the_map_with_the_newest_place_of_each_ship(
     service: Board, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     in_tables = {"latitude": 2.0, "longitude": 104.0, "position_date_time": NOW}
     monkeypatch.setattr(
-        board.pages.port, "_read", lambda _board, _code: PortView(report(STAR, **in_tables), (), "<p>boxes</p>")
+        board.pages.port, "_read", lambda _board, _code: PortView({}, report(STAR, **in_tables), (), "<p>boxes</p>")
     )
     positions: dict[str, Position] = {}
     monkeypatch.setattr(service.live, "positions", lambda: positions)
