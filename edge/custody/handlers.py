@@ -32,7 +32,7 @@ from edge.mqtt.acks import PendingAck
 from edge.strays.store import WaitingEvent, readable
 from edge.writer_registry import WriterRegistry
 from fairlead.errors import FairleadError, RefusedError, UnknownNameError
-from fairlead.kafka.convention import time_ms
+from fairlead.kafka.convention import received_ms, time_ms
 from fairlead.kafka.protocol.record import NewRecord, Record
 from fairlead.names import parse_log
 from fairlead.records import decoder
@@ -147,8 +147,10 @@ class CustodyEventHandler:
                 log.error("%s: event %s refused: %s", self._site, transfer.event_id, outcome.error)
                 detail = outcome.error.what if outcome.error is not None else ""
                 rejected, payload = Rejected(RejectReason.NOT_HOLDER, detail), event.record.value or b""
-                now_ms = time.time_ns() // 1_000_000
-                self._dead_letters.reject(rejected, event.topic, payload, event.redelivered, event.ack, now_ms)
+                now_ms, came_ms = time.time_ns() // 1_000_000, received_ms(event.record)
+                self._dead_letters.reject(
+                    rejected, event.topic, payload, event.redelivered, event.ack, now_ms, received_ms=came_ms
+                )
                 return
             case EventResult.REPEATED:
                 self._metrics.repeats += 1

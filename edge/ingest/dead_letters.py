@@ -74,13 +74,25 @@ class DeadLetters:
         self._engine = engine
 
     def reject(
-        self, rejected: Rejected, topic: str, payload: bytes, redelivered: bool, ack: PendingAck | None, now_ms: int
+        self,
+        rejected: Rejected,
+        topic: str,
+        payload: bytes,
+        redelivered: bool,
+        ack: PendingAck | None,
+        now_ms: int,
+        *,
+        received_ms: int | None = None,
     ) -> None:
-        """Keep a message as a dead letter, and acknowledge it when the letter is stored."""
+        """Keep a message as a dead letter, and acknowledge it when the letter is stored.
+
+        Args:
+            received_ms: When the message came, if it has waited since.
+        """
         if self._engine is not None and rejected.reason is RejectReason.DEVICE_CLOCK:
             self._writers.alerts.append_alerts(self._clock_alerts(self._engine, rejected, topic, payload, now_ms), ack)
         self._writers.metrics.dead_letters_by_reason[rejected.reason.value] += 1
-        letter = dead_letter(topic, payload, rejected, now_ms)
+        letter = dead_letter(topic, payload, rejected, now_ms if received_ms is None else received_ms)
         self._writers.letters.enqueue(LogEntry(records.dead(letter, now_ms), letter_key(letter), redelivered, ack))
 
     def _clock_alerts(

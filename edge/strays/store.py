@@ -77,7 +77,11 @@ class Refusals:
                 self._newest[key] = milliseconds(letter.received_date_time)
 
     def cover(self, letters: str, log: str, event_id: str, received_ms: int) -> bool:
-        """Return whether an event was refused. One that came after the last refusal, such as a replay, was not."""
+        """Return whether an event was refused. One that came after the last refused one, such as a replay, was not.
+
+        The letter of an event that waited has the time at which the event came, so a clock that is set back before the
+        refusal has no effect. Letters of earlier releases have the time of the refusal.
+        """
         return received_ms <= self._newest.get((letters, log.rpartition(".")[2], event_id), -1)
 
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import datetime as dt
 from collections.abc import AsyncIterator, Sequence
+from typing import Any
 
 from edge.alerts.site_alerts import LedgerAlerts
 from edge.custody.handlers import CustodyEventHandler
@@ -18,7 +19,6 @@ from edge.logwriter.tail_reader import TailReader
 from edge.logwriter.writer import LogEntry
 from edge.messages import EventMessage, MessageId, Rejected
 from edge.metrics import Metrics
-from edge.mqtt.acks import PendingAck
 from edge.site_kafka import SiteKafka
 from edge.site_logs import fixed_logs
 from edge.startup import _first_marker
@@ -63,11 +63,9 @@ class _Letters(DeadLetters):
         super().__init__(writers, engine)
         self.rejected: list[Rejected] = []
 
-    def reject(
-        self, rejected: Rejected, topic: str, payload: bytes, redelivered: bool, ack: PendingAck | None, now_ms: int
-    ) -> None:
+    def reject(self, rejected: Rejected, *args: Any, **more: Any) -> None:
         self.rejected.append(rejected)
-        super().reject(rejected, topic, payload, redelivered, ack, now_ms)
+        super().reject(rejected, *args, **more)
 
 
 class Port:
