@@ -24,7 +24,7 @@ from edge.holdings import CustodyState, Holdings
 from edge.messages import EventMessage
 from edge.strays.store import KeptReading, StrayBook
 from fairlead.custody.superseded import Stale
-from fairlead.custody.view import SEIZING_TERMS, CustodyView, Grant, SplitCustodyError
+from fairlead.custody.view import BY_HAND, SEIZING_TERMS, CustodyView, Grant, SplitCustodyError
 from fairlead.errors import FairleadError, RefusedError
 from fairlead.kafka.convention import LAST_TERM
 from fairlead.kafka.protocol.errors import (
@@ -245,7 +245,6 @@ class StoredMarker(NamedTuple):
 
 FUTURE: Final = dt.timedelta(hours=24)
 """How far an event's time may be ahead of the site's clock; a later time is ignored as a wrong clock."""
-_BY_HAND: Final = ("HAND", "SEIZURE")
 
 
 class CustodyMove(Enum):
@@ -322,7 +321,7 @@ def plan(transfer: Transfer, holdings: Holdings, now: dt.datetime, sites: Contai
     state = holdings.state(transfer.log)
     if transfer.event == "GTIN" and state in (CustodyState.HELD, CustodyState.INCOMING):
         return CustodyMove.NOTHING
-    dated = grant is not None and grant.event not in _BY_HAND and grant.at <= now + FUTURE
+    dated = grant is not None and grant.event not in BY_HAND and grant.at <= now + FUTURE
     if grant is not None and dated and grant.at > transfer.at:
         raise NotHolderError(transfer.log, holdings.site, grant.to_site, doing=f"carry out an older {transfer.event}")
     if transfer.event == "GTIN":
@@ -535,6 +534,15 @@ class CustodyProtocol:
         """
         grant = self.view.grant(topic)
         return entered or (grant is not None and (grant.event_id == event_id or (grant.at > at and known)))
+
+    def was_overtaken(self, topic: str, at: dt.datetime) -> bool:
+        """Return whether an event that waits was older than the log's newest grant before a grant by hand followed.
+
+        The site has then refused the event, unless it learned of both grants at once.
+        """
+        grant, moved = self.view.grant(topic), self.view.moved_before_hand(topic)
+        by_hand = grant is not None and grant.event in BY_HAND
+        return by_hand and moved is not None and at < moved <= self._now() + FUTURE
 
     def carry_out_order(
         self, order: Transfer, *, term: int | None, check: Callable[[], None]

@@ -26,6 +26,9 @@ class SplitCustodyError(FairleadError):
     """Two different entries grant the same term of one log: two sites opened or seized it at once."""
 
 
+BY_HAND: Final = ("HAND", "SEIZURE")
+"""Grants that an operator has made. Their time is the operator's and not a device's."""
+
 SEIZING_TERMS: Final = 16
 """A seizure's term is at least this much above the last known one, so the lost holder's later terms are older."""
 
@@ -64,6 +67,7 @@ class CustodyView:
         self._grants: dict[str, Grant] = {}
         self._counts: Counter[str] = Counter()  # number of logs by holder
         self._seizures: dict[str, tuple[Seizure, ...]] = {}
+        self._before_hand: dict[str, dt.datetime] = {}  # by log: the newest event that moved it, before one by hand
         self._rivals: dict[str, set[str]] = {}  # other sites that the newest term was granted to: a split
 
     def apply(self, entry: CustodyEntry) -> bool:
@@ -75,6 +79,8 @@ class CustodyView:
         if entry.event == "SEIZURE":
             self._seize(entry)
         known = self._grants.get(entry.log)
+        if known is not None:
+            self._note_event(known, entry)
         if known is not None and known.term >= entry.term:
             if known.term == entry.term and _differs(known, entry):
                 if entry.to_site is not None:
@@ -115,6 +121,20 @@ class CustodyView:
         known = self._seizures.get(entry.log, ())
         if seizure not in known:
             self._seizures[entry.log] = tuple(sorted((*known, seizure), key=_by_term))
+
+    def _note_event(self, known: Grant, entry: CustodyEntry) -> None:
+        """Keep the time of the event that one of two grants is of, if the newer one is by hand."""
+        if known.term > entry.term:
+            newer, older, at = known.event, entry.event, entry.event_date_time
+        else:
+            newer, older, at = entry.event, known.event, known.at
+        if newer in BY_HAND and older not in BY_HAND:
+            before = self._before_hand.get(known.log)
+            self._before_hand[known.log] = at if before is None else max(at, before)
+
+    def moved_before_hand(self, log: str) -> dt.datetime | None:
+        """Return when the newest event that moved a log before a grant by hand happened; None when there was none."""
+        return self._before_hand.get(log)
 
     def seized(self) -> Set[str]:
         """Return the logs that were ever seized, as a live view."""

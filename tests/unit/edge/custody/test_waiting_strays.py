@@ -10,7 +10,7 @@ import pytest
 
 from edge.holdings import CustodyState
 from fairlead.kafka.convention import marker_record, term_batch
-from fairlead.kafka.protocol.record import Record
+from fairlead.kafka.protocol.record import NewRecord, Record
 from fairlead.records import encode
 from fairlead.records.custody import CUSTODY_ORDERS, CustodyOrder, Marker
 from fairlead.records.edge import Stray
@@ -18,6 +18,7 @@ from tests.unit.edge.port import Port, copied, granted_by_sydney, running
 from tests.unit.edge.samples import BOX_LOG, IMO, NOW, NOW_MS, reading
 from tests.unit.fairlead.kafka.conftest import fake
 from tests.unit.fairlead.kafka.fake_broker import FakeCluster, until
+from tests.unit.fairlead.kafka.fake_log import put
 
 __all__ = ["fake"]  # a fixture
 HOUR = dt.timedelta(hours=1)
@@ -168,6 +169,22 @@ async def test_a_clock_that_is_set_back_before_a_refusal_does_not_undo_it(fake: 
         await come(port, 1, time.time_ns() // 1_000_000 + 3_600_000)
         await refuse(port, 1)
     assert await waiting_after_restart(fake) == []
+
+
+@pytest.mark.parametrize("refused", [True, False], ids=["refused", "never refused"])
+async def test_a_refusal_outlives_its_dead_letter(fake: FakeCluster, refused: bool) -> None:
+    """Retention deletes dead letters before strays. A refused event does not wait again; one that still waits does."""
+    async with running(fake) as port:
+        await come(port, 1, NOW_MS)
+        if refused:
+            await refuse(port, 1)
+        else:
+            await granted(port, "GTIN", 0, NOW - HOUR)
+            await granted(port, "HAND", 0)
+    letters = fake.logs["deadletters.tokyo"]
+    put(letters, NewRecord(b"a later letter", b"key", timestamp_ms=time.time_ns() // 1_000_000))
+    letters.start = letters.end - 1
+    assert await waiting_after_restart(fake) == ([] if refused else ["load"])
 
 
 async def come(port: Port, times: int, received_ms: int) -> None:

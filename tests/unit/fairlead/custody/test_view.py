@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from itertools import permutations
 from random import Random
 
 import msgspec
@@ -120,3 +121,19 @@ def test_the_logs_of_a_holder_are_seen_as_they_are_now() -> None:
     assert (list(held), len(held), "a" in held, "b" in held) == (["a"], 1, True, False)
     view.apply(entry("a", 2, "star"))
     assert (list(held), len(held), "a" in held) == ([], 0, False)
+
+
+@pytest.mark.parametrize("order", list(permutations(range(4))))
+def test_the_newest_event_before_a_grant_by_hand_is_known_in_any_order(order: tuple[int, ...]) -> None:
+    """The view keeps when an event last moved a log before a grant by hand, whatever follows by hand."""
+    view = CustodyView()
+    given = [
+        msgspec.structs.replace(entry("a", term, "tokyo"), event=event, event_date_time=AT + dt.timedelta(hours=term))
+        for term, event in enumerate(("GTIN", "LOAD", "SEIZURE", "HAND"), 1)
+    ]
+    for place in order:
+        view.apply(given[place])
+    assert view.moved_before_hand("a") == AT + dt.timedelta(hours=2)
+    view.apply(entry("b", 1, "tokyo"))
+    view.apply(entry("b", 2, "star"))
+    assert view.moved_before_hand("b") is None
