@@ -318,6 +318,9 @@ def plan(transfer: Transfer, holdings: Holdings, now: dt.datetime, sites: Contai
     grant = holdings.view.grant(transfer.log)
     if grant is not None and grant.event_id == transfer.event_id:
         return CustodyMove.NOTHING  # carried out before; the message was sent again
+    moved = holdings.view.moved_before_hand(transfer.log)
+    if moved is not None and moved.event_id == transfer.event_id:
+        return CustodyMove.NOTHING  # the same, and an operator has moved the log since
     state = holdings.state(transfer.log)
     if transfer.event == "GTIN" and state in (CustodyState.HELD, CustodyState.INCOMING):
         return CustodyMove.NOTHING
@@ -492,6 +495,8 @@ class CustodyProtocol:
         """
         try:
             move = yield from self.decide(event)  # decide before writing anything: the event may be refused
+            if known and self.was_overtaken(event.log, event.at):
+                return EventOutcome(EventResult.REPEATED)  # it was carried out before, and two moves came since
             if move is not CustodyMove.WAIT:
                 yield AppendEvent(event)
                 move = yield from self.perform(event)
@@ -536,13 +541,12 @@ class CustodyProtocol:
         return entered or (grant is not None and (grant.event_id == event_id or (grant.at > at and known)))
 
     def was_overtaken(self, topic: str, at: dt.datetime) -> bool:
-        """Return whether an event that waits was older than the log's newest grant before a grant by hand followed.
+        """Return whether an event was older than the log's newest grant before a grant by hand followed.
 
-        The site has then refused the event, unless it learned of both grants at once.
+        The site has then refused the event, if it waited, unless it learned of both grants at once.
         """
-        grant, moved = self.view.grant(topic), self.view.moved_before_hand(topic)
-        by_hand = grant is not None and grant.event in BY_HAND
-        return by_hand and moved is not None and at < moved <= self._now() + FUTURE
+        moved = self.view.moved_before_hand(topic)
+        return moved is not None and at < moved.at <= self._now() + FUTURE
 
     def carry_out_order(
         self, order: Transfer, *, term: int | None, check: Callable[[], None]

@@ -60,6 +60,13 @@ class Seizure(NamedTuple):
     to_site: str | None
 
 
+class Moved(NamedTuple):
+    """An event that moved a log: when it happened, and its id."""
+
+    at: dt.datetime
+    event_id: str
+
+
 class CustodyView:
     """Holder, term and marker offset per log. Not thread safe; ``apply`` is idempotent and needs no order."""
 
@@ -67,7 +74,7 @@ class CustodyView:
         self._grants: dict[str, Grant] = {}
         self._counts: Counter[str] = Counter()  # number of logs by holder
         self._seizures: dict[str, tuple[Seizure, ...]] = {}
-        self._before_hand: dict[str, dt.datetime] = {}  # by log: the newest event that moved it, before one by hand
+        self._before_hand: dict[str, Moved] = {}  # by log: the newest event that moved it, before one by hand
         self._rivals: dict[str, set[str]] = {}  # other sites that the newest term was granted to: a split
 
     def apply(self, entry: CustodyEntry) -> bool:
@@ -123,18 +130,18 @@ class CustodyView:
             self._seizures[entry.log] = tuple(sorted((*known, seizure), key=_by_term))
 
     def _note_event(self, known: Grant, entry: CustodyEntry) -> None:
-        """Keep the time of the event that one of two grants is of, if the newer one is by hand."""
+        """Keep the event that one of two grants is of, if the newer one is by hand."""
         if known.term > entry.term:
-            newer, older, at = known.event, entry.event, entry.event_date_time
+            newer, older, moved = known.event, entry.event, Moved(entry.event_date_time, entry.event_id)
         else:
-            newer, older, at = entry.event, known.event, known.at
+            newer, older, moved = entry.event, known.event, Moved(known.at, known.event_id)
         if newer in BY_HAND and older not in BY_HAND:
-            before = self._before_hand.get(known.log)
-            self._before_hand[known.log] = at if before is None else max(at, before)
+            self._before_hand[known.log] = max(moved, self._before_hand.get(known.log, moved))
 
-    def moved_before_hand(self, log: str) -> dt.datetime | None:
-        """Return when the newest event that moved a log before a grant by hand happened; None when there was none."""
-        return self._before_hand.get(log)
+    def moved_before_hand(self, log: str) -> Moved | None:
+        """Return the newest event that moved a log before its newest grant, if that one is by hand; None: neither."""
+        grant = self._grants.get(log)
+        return self._before_hand.get(log) if grant is not None and grant.event in BY_HAND else None
 
     def seized(self) -> Set[str]:
         """Return the logs that were ever seized, as a live view."""

@@ -135,6 +135,46 @@ async def test_an_event_that_was_carried_out_does_not_wait_again_after_a_restart
         await port.until_state(CustodyState.HELD)
 
 
+@pytest.mark.parametrize("restarted", [False, True], ids=["same bridge", "next bridge"])
+@pytest.mark.parametrize("again", ["out", "load"], ids=["an earlier one", "the last one"])
+async def test_an_event_that_comes_again_after_a_seizure_does_not_move_the_log_again(
+    fake: FakeCluster, again: str, restarted: bool
+) -> None:
+    """A seized log is not given away by an event that moved it before the seizure, and that is sent once more."""
+    events: dict[str, tuple[str, dt.datetime, dict[str, Any]]] = {
+        "in": ("GTIN", NOW - 2 * HOUR, {}),
+        "out": ("LOAD", NOW - HOUR, {"vesselIMONumber": IMO}),
+        "load": ("LOAD", NOW, {"vesselIMONumber": IMO}),
+    }
+
+    def come(port: Port, event_id: str) -> None:
+        code, at, more = events[event_id]
+        port.put_event(code, event_id, at=at, **more)
+
+    async def seize(port: Port, order_id: str) -> None:
+        order(port, "seize", order_id, to_site="tokyo")
+        await port.until_state(CustodyState.HELD)
+
+    async with running(fake) as port:
+        come(port, "in")
+        for event_id in ("out", "load"):
+            await port.until_state(CustodyState.HELD)
+            come(port, event_id)
+            await port.until_state(CustodyState.ELSEWHERE)
+            await seize(port, f"seized after {event_id}")
+        if not restarted:
+            come(port, again)
+            await port.until_idle()
+            assert (port.state(), port.metrics.grants, port.failures) == (CustodyState.HELD, 2, [])
+            return
+    async with running(fake) as port:
+        port.writers.event_ids.add(again)  # as the bridge reads them at its start
+        await port.until_state(CustodyState.HELD)
+        come(port, again)
+        await port.until_idle()
+        assert (port.state(), port.metrics.grants, port.failures) == (CustodyState.HELD, 0, [])
+
+
 async def test_an_event_that_was_never_carried_out_waits_after_a_restart(fake: FakeCluster) -> None:
     """An event that was kept and not carried out waits again, though the log has moved by hand."""
     async with running(fake) as port:

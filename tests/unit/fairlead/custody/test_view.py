@@ -133,7 +133,7 @@ def test_the_newest_event_before_a_grant_by_hand_is_known_in_any_order(order: tu
     ]
     for place in order:
         view.apply(given[place])
-    assert view.moved_before_hand("a") == AT + dt.timedelta(hours=2)
+    assert view.moved_before_hand("a") == (AT + dt.timedelta(hours=2), "a-2")
     view.apply(entry("b", 1, "tokyo"))
     view.apply(entry("b", 2, "star"))
     assert view.moved_before_hand("b") is None
