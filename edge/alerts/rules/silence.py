@@ -57,9 +57,10 @@ class SilenceRule(AlertRule):
             due = due_ms(box)
             if due > now:
                 self._expect(box, due)
-            elif not box.held or ship.roll_call.speaks_for(number, _heard_ms(box)):
-                self._expect(box, now + _LOOK_AGAIN_MS)  # the log may come to the site without another reading
-            elif KIND not in box.open and OVERBOARD not in box.open:
+            elif not box.held or OVERBOARD in box.open or ship.roll_call.speaks_for(number, _heard_ms(box)):
+                # The log may come to the site, or a person may clear the alert, without another reading.
+                self._expect(box, now + _LOOK_AGAIN_MS)
+            elif KIND not in box.open:
                 silent.append(box)
         everybody = boxes.get(ALL)
         opened = everybody.open.get(KIND) if everybody is not None else None

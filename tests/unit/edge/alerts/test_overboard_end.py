@@ -114,3 +114,17 @@ def test_it_ends_at_a_restart_if_the_container_left_while_the_bridge_was_down() 
     [ended] = engine.settle(set(BOXES) - {BOX}, ms(60))
     assert (ended.alert_id, ended.state, is_by_hand(ended)) == (ship.alerts[0].alert_id, "CLEARED", False)
     assert [each.name for each in ended.evidence] == ["left"]
+
+
+def test_a_container_that_is_silent_is_told_when_its_overboard_alert_was_a_mistake() -> None:
+    """While the alert is open it speaks for a silent container; once a person has cleared it, the silence is told."""
+    voyage = Voyage()
+    voyage.ship()
+    voyage.every(15 * MINUTE, 2 * HOUR)
+    [opened] = voyage.see(2 * HOUR + MINUTE, **FALL)
+    for hours in range(3, 10):
+        assert voyage.ship(hours * HOUR) == []
+    clear(voyage.engine, opened)
+    [silent] = voyage.ship(10 * HOUR)
+    assert (silent.kind, silent.state, silent.equipment_reference) == ("SILENCE", "OPENED", BOX)
+    assert voyage.ship(11 * HOUR) == []
