@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final
 
 from edge.alerts.box import ContainerState, Heard
 from edge.alerts.rules.base import AlertRule, RuleFinding
 from edge.alerts.ship import ShipState
 from edge.messages import ReadingMessage
-from fairlead.records.alert import Cause, Evidence
+from fairlead.records.alert import Alert, Cause, Evidence
+from fairlead.records.reading import milliseconds
 
 MOST_DEVICES: Final = 65_536  # remembered by id; a bound against ids without end
 _SHARED: Final = 8  # containers remembered of one id, so that a reading of a yard's gateway costs no more than another
@@ -33,6 +35,8 @@ class ClockRule(AlertRule):
         ahead = message.device_ms - box.received_ms
         wrong = ahead > box.limits.device.ahead
         opened = box.open.get(self.kind)
+        if not wrong and self.kind in box.dismissed:
+            box.pending[self.kind] = box.received_ms
         if wrong == (opened is not None):
             return None
         cause = box.cause(message)
@@ -47,6 +51,19 @@ class ClockRule(AlertRule):
             return None
         said = f"{detail}; its readings are dead letters, and this container is not watched"
         return RuleFinding("OPENED", "WARNING", now_ms, (cause,), _says(self.kind, said))
+
+    def is_same(self, box: ContainerState, dismissed: Alert, finding: RuleFinding) -> bool:
+        """Return whether the clock was never right since the dismissed alert, as far as readings are known."""
+        right_ms: int = box.pending.get(self.kind, 0)
+        return right_ms <= milliseconds(dismissed.event_date_time)
+
+
+@dataclass(slots=True)
+class _Conflict:
+    """When a conflict began, and when it was seen last."""
+
+    since_ms: int
+    last_ms: int
 
 
 class DeviceConflictRule(AlertRule):
@@ -71,6 +88,8 @@ class DeviceConflictRule(AlertRule):
         others = [each for each in box.heard.values() if each is not mine and now - each.last_ms <= window]
         if opened is not None:
             if others or now - min(each.first_ms for each in box.heard.values()) <= window:
+                if others:
+                    self._saw(box, now, window)
                 return None
             detail = f"only {message.identity.device} reports now"
             return RuleFinding("CLEARED", opened.severity, now, (box.cause(message),), _says(self.kind, detail))
@@ -86,9 +105,25 @@ class DeviceConflictRule(AlertRule):
         ]
         if not between:
             return None
+        self._saw(box, now, window)
         other = max(between, key=lambda each: each.last_ms)
         detail = f"{other.last.device} and {message.identity.device} both report for this container"
         return RuleFinding("OPENED", "WARNING", now, (other.cause(), box.cause(message)), _says(self.kind, detail))
+
+    def is_same(self, box: ContainerState, dismissed: Alert, finding: RuleFinding) -> bool:
+        """Return whether the same devices have gone on since the dismissed alert, without a pause of the window."""
+        story: _Conflict | None = box.pending.get(self.kind)
+        return (
+            story is not None
+            and story.since_ms <= milliseconds(dismissed.event_date_time)
+            and {each.device_id for each in finding.causes} <= {each.device_id for each in dismissed.causes}
+        )
+
+    def _saw(self, box: ContainerState, now: int, window: int) -> None:
+        story: _Conflict = box.pending.setdefault(self.kind, _Conflict(now, now))
+        if now - story.last_ms > window:
+            story.since_ms = now
+        story.last_ms = now
 
 
 class DeviceMovedRule(AlertRule):

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge.alerts.engine import AlertEngine, default_rules
+from edge.alerts.operator import order_for
 from edge.alerts.rules import devices
 from edge.messages import ReadingMessage
 from fairlead.names import container_check_digit
@@ -16,7 +17,7 @@ from fairlead.records.alert import Alert
 from tests.fuzz.wayin import WayIn
 from tests.unit.edge.alerts.detecting import HOUR, MINUTE, NEIGHBOURS, message, ms
 from tests.unit.edge.alerts.restarting import CRASHES, Ship, said
-from tests.unit.edge.samples import BOX, reading, readings_topic
+from tests.unit.edge.samples import BOX, NOW, reading, readings_topic
 
 STEP = 15 * MINUTE
 OTHER = NEIGHBOURS[0]
@@ -72,6 +73,55 @@ def test_two_devices_on_one_container_are_a_conflict_until_only_one_reports() ->
     aboard.hear("two")
     [again] = aboard.hear("one")
     assert again.state == "OPENED" and again.alert_id != opened.alert_id
+
+
+def cleared(aboard: Aboard, alert: Alert) -> None:
+    """Let a person clear an alert."""
+    [ended] = aboard.engine.dismiss(order_for(alert, "known", NOW), ms(aboard.now))
+    assert (ended.alert_id, ended.state) == (alert.alert_id, "CLEARED")
+
+
+def test_a_conflict_that_was_cleared_by_hand_is_told_again_only_as_a_new_one() -> None:
+    """A conflict that goes on raises no alert after its dismissal; with a third device, or after a pause, it does."""
+    aboard = Aboard()
+    [opened] = [alert for device in ("one", "two", "one") for alert in aboard.hear(device)]
+    aboard.hear("two")
+    cleared(aboard, opened)
+    assert [alert for _ in range(20) for device in ("one", "two") for alert in aboard.hear(device)] == []
+    aboard.hear("three")
+    [third] = [alert for device in ("two", "three") for alert in aboard.hear(device)]
+    assert (third.kind, third.state) == ("DEVICE_CONFLICT", "OPENED")
+    cleared(aboard, third)
+    assert [alert for _ in range(20) for alert in aboard.hear("two")] == []
+    [again] = [alert for device in ("three", "two") for alert in aboard.hear(device)]
+    assert again.state == "OPENED" and len({opened.alert_id, third.alert_id, again.alert_id}) == 3
+
+
+def test_a_clock_whose_alert_was_cleared_by_hand_is_told_again_only_after_it_was_right() -> None:
+    """A clock that stays ahead raises no alert after its dismissal; it does if it was right in between."""
+    aboard = Aboard()
+    [opened] = aboard.hear("one", behind=-HOUR)
+    cleared(aboard, opened)
+    assert [alert for _ in range(8) for alert in aboard.hear("one", behind=-HOUR)] == []
+    assert aboard.hear("one") == []
+    [again] = aboard.hear("one", behind=-HOUR)
+    assert (again.kind, again.state, again.alert_id != opened.alert_id) == ("CLOCK", "OPENED", True)
+
+
+@pytest.mark.parametrize("was_right", [False, True])
+def test_a_clock_whose_alert_was_cleared_by_hand_stays_so_after_a_restart(was_right: bool) -> None:
+    """The dismissal holds after a restart too, although the readings before it are too old to be read again."""
+    ship = Ship()
+    for n in range(40):
+        right = was_right and n == 38
+        ship.take(message(n, n * STEP + (0 if right else HOUR)), "none", ms(n * STEP))
+        if n == 0:
+            [opened] = ship.alerts
+            ship.append(ship.engine.dismiss(order_for(opened, "known", NOW), ms(0)))
+    del ship.stored[:-28]
+    ship.restart()
+    ship.take(message(40, 40 * STEP + HOUR), "none", ms(40 * STEP))
+    assert [each.state for each in ship.alerts] == ["OPENED", "CLEARED", *(["OPENED"] if was_right else [])]
 
 
 def test_a_conflict_shows_also_when_one_of_the_clocks_is_behind() -> None:
