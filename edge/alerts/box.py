@@ -60,6 +60,8 @@ class ContainerState:
         interval_ms: The device's usual interval between readings, learnt from these; 0: not known yet.
         disturbed: Whether the newest reading shows a defrost or a pre-trip inspection.
         disturbed_ms: Device time of the last reading that showed one.
+        known_from_ms: After a restart, device time of the oldest reading that was read again, if older ones of its stay
+            at the site were not; 0 otherwise.
         dismissed: Alerts that a person has cleared; the same condition raises no new alert.
         pending: The memory of each rule; a rule writes under its own kind only.
         open: The newest state of each open alert.
@@ -85,6 +87,7 @@ class ContainerState:
     disturbed_ms: int | None = None
     stowage: str | None = None
     newest: ReadingMessage | None = None
+    known_from_ms: int = 0
     pending: dict[AlertKind, Any] = field(default_factory=dict)
     open: dict[AlertKind, Alert] = field(default_factory=dict)
     dismissed: dict[AlertKind, Alert] = field(default_factory=dict)

@@ -169,6 +169,8 @@ class AlertEngine:
         """
         came_ms = now_ms if received_ms is None else received_ms
         box, fresh = self._add_reading(message, log, came_ms, 0)
+        if not sure and not box.known_from_ms:
+            box.known_from_ms = message.device_ms
         if self.yard is not None:
             self.yard.hear(message.number, message.device_ms, now_ms)
         alerts: list[Alert] = []

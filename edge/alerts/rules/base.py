@@ -85,6 +85,12 @@ class DwellRule(AlertRule):
     recovery time. A rising severity makes an UPDATED state, a falling one does not.
     """
 
+    def is_same(self, box: ContainerState, dismissed: Alert, finding: RuleFinding) -> bool:
+        """Also return True if the condition began with the oldest reading known: older ones are not known to differ."""
+        condition: _Condition | None = box.pending.get(self.kind)
+        lasting = condition is not None and condition.since_ms <= box.known_from_ms
+        return lasting or super().is_same(box, dismissed, finding)
+
     def find_deviation(self, box: ContainerState, message: ReadingMessage, ship: ShipState) -> Deviation | Good | None:
         """Return whether the reading deviates or is in order; None when it shows neither."""
         raise NotImplementedError

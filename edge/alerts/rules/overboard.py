@@ -86,12 +86,12 @@ class OverboardRule(AlertRule):
     def is_same(self, box: ContainerState, dismissed: Alert, finding: RuleFinding) -> bool:
         """Return whether the signs have gone on since the dismissed alert, without a new kind among them.
 
-        They have gone on if there was never a pause as long as the window.
+        They have gone on if there was never a pause as long as the window, as far as readings are known.
         """
         story: _Story | None = box.pending.get(KIND)
         return (
             story is not None
-            and story.since_ms <= _ms(dismissed)
+            and story.since_ms <= max(_ms(dismissed), box.known_from_ms)
             and {each.name for each in finding.evidence} <= {each.name for each in dismissed.evidence}
         )
 

@@ -282,7 +282,7 @@ class UnitAlarmRule(AlertRule):
         story: _Active | None = box.pending.get(self.kind)
         return (
             story is not None
-            and story.since_ms <= int(dismissed.event_date_time.timestamp() * 1000)
+            and story.since_ms <= max(milliseconds(dismissed.event_date_time), box.known_from_ms)
             and {each.name for each in finding.evidence} <= _names(dismissed)
         )
 

@@ -17,7 +17,7 @@ from edge.alerts.state import is_by_hand, order_of
 from fairlead.errors import ConfigurationError, RefusedError
 from fairlead.records import decoder, encode
 from fairlead.records.alert import Alert, AlertOrder
-from tests.unit.edge.alerts.detecting import FALL, MINUTE, NEIGHBOURS, Voyage, message, ms
+from tests.unit.edge.alerts.detecting import FALL, MINUTE, NEIGHBOURS, Voyage, booking, message, ms, position
 from tests.unit.edge.alerts.restarting import BOXES, CRASHES, KINDS, STEP, Ship, said
 from tests.unit.edge.samples import BOX, NOW
 
@@ -79,6 +79,45 @@ def test_a_temperature_alert_that_was_cleared_stays_so_until_the_condition_is_a_
     assert voyage.every(STEP, 22 * STEP, start_s=21 * STEP, **KINDS["good"]) == []
     [again] = voyage.every(STEP, 28 * STEP, start_s=23 * STEP, **KINDS["warm"])
     assert again.alert_id != opened.alert_id
+
+
+ALARM: dict[str, Any] = {"alarms": [{"alarmNumber": 7, "alarmSeverity": "ALARM"}]}
+
+
+@pytest.mark.parametrize(("over", "whole"), [(False, False), (True, False), (False, True)])
+@pytest.mark.parametrize("fields", [KINDS["hot"], KINDS["off"], KINDS["wrong"], WATER, ALARM])
+def test_a_condition_that_goes_on_raises_none_after_a_restart_either(
+    fields: dict[str, Any], over: bool, whole: bool
+) -> None:
+    """The dismissal holds although the condition began before the oldest reading that is read again.
+
+    It does not hold if readings in order are among these, nor if they are all since the container came to the site.
+    """
+    ship = Ship()
+    ship.restart()
+    for n in range(60):
+        ship.take(message(n, n * STEP, **fields), "none")
+        if n == 20:
+            for alert in newest_states(ship.alerts).values():
+                ship.append(ship.engine.dismiss(order_for(alert, "known", NOW), ms(0)))
+    kinds, before = {each.kind for each in ship.alerts}, len(ship.alerts)
+    engine = AlertEngine("star")
+    for alert in ship.alerts:
+        engine.restore(alert)
+    engine.ship_reported(position(), ms(0), ms(0))
+    engine.booked(booking(commodity="pharmaceuticals"))
+    for n, (seen, came_ms) in enumerate(ship.stored[-28:]):
+        again = (
+            message(seen.identity.sequence, (32 + n) * STEP, **{**KINDS["good"], "alarms": []})
+            if over and n in (9, 10)
+            else seen
+        )
+        ship.append(engine.recall(again, again.log, ms(0), received_ms=came_ms, sure=whole or n >= 14))
+    ship.append(engine.settle(set(BOXES), ms(0)))
+    for n in range(60, 64):
+        seen = message(n, n * STEP, **fields)
+        ship.append(engine.judge_reading(seen, seen.log, ms(n * STEP)))
+    assert kinds and {each.kind for each in ship.alerts[before:]} == (kinds if over or whole else set())
 
 
 class Cared(Ship):
