@@ -87,8 +87,9 @@ class Refusals:
         return received_ms <= self._newest.get((letters, log.rpartition(".")[2], event_id), -1)
 
     def may_be_gone(self, letters: str, received_ms: int) -> bool:
-        """Return whether a letter of an event that came at this time would be older than the oldest record kept."""
-        return received_ms < self._kept_from.get(letters, 0)
+        """Return whether a letter of an event that came at this time would be older than all records kept."""
+        kept_from = self._kept_from.get(letters)
+        return kept_from is None or received_ms < kept_from
 
 
 class _Kept:

@@ -212,7 +212,8 @@ async def test_a_clock_that_is_set_back_before_a_refusal_does_not_undo_it(fake: 
 
 
 @pytest.mark.parametrize("refused", [True, False], ids=["refused", "never refused"])
-async def test_a_refusal_outlives_its_dead_letter(fake: FakeCluster, refused: bool) -> None:
+@pytest.mark.parametrize("later_letters", [0, 1])
+async def test_a_refusal_outlives_its_dead_letter(fake: FakeCluster, refused: bool, later_letters: int) -> None:
     """Retention deletes dead letters before strays. A refused event does not wait again; one that still waits does."""
     async with running(fake) as port:
         await come(port, 1, NOW_MS)
@@ -223,7 +224,7 @@ async def test_a_refusal_outlives_its_dead_letter(fake: FakeCluster, refused: bo
             await granted(port, "HAND", 0)
     letters = fake.logs["deadletters.tokyo"]
     put(letters, NewRecord(b"a later letter", b"key", timestamp_ms=time.time_ns() // 1_000_000))
-    letters.start = letters.end - 1
+    letters.start = letters.end - later_letters
     assert await waiting_after_restart(fake) == ([] if refused else ["load"])
 
 
