@@ -11,6 +11,7 @@ everywhere else.)
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from enum import StrEnum
@@ -36,6 +37,12 @@ class OverrideKind(StrEnum):
     RETRY = "retry"  # forget the log's trouble and read it again
     SKIP = "skip"  # the offsets from ``start`` to before ``stop`` may be filled and marked
 
+
+DAMAGED_HINT: Final = (
+    f"make a broker that has {ORDERS_TOPIC} whole its leader; if none has, stop the replicator of {{site}}, delete the "
+    "topic there, give the orders that still hold again (for promoted logs `fairlead link failover`), and start it"
+)
+"""What to do where a site's topic of orders is damaged."""
 
 RELEASING: Final = frozenset({OverrideKind.PROMOTE, OverrideKind.FAILOVER})
 
@@ -105,6 +112,7 @@ class Overrides:
 
     def __init__(self) -> None:
         self.topic_id_of: Callable[[str], bytes | None] = lambda _topic: None
+        self.unread: LogTrouble | None = None  # why orders from before the start may not be applied yet
         self._count = 0
         self._last: Override | None = None
         self._pauses: dict[_Scope, Override] = {}
@@ -233,13 +241,15 @@ class SiteOverrides:
         self._tried: dict[TopicPartition, dt.datetime] = {}  # the newest retry order that was carried out
         self._paused: dict[TopicPartition, tuple[str, Override]] = {}
         self._released: dict[TopicPartition, Override] = {}
+        self._undecided: set[TopicPartition] = set()  # an unread order may have released them
 
     def start_plan(self, here: Mapping[str, int], topics: Collection[str] | None = None) -> None:
         """Start a plan of ``topics`` (None: all) for a site with the topics ``here`` and their numbers of partitions:
         find released logs; ``allows`` finds paused ones."""
         if topics is None:
-            self._paused, self._released = {}, {}
+            self._paused, self._released, self._undecided = {}, {}, set()
         else:
+            self._undecided = {tp for tp in self._undecided if tp.topic not in topics}
             self._paused = {tp: each for tp, each in self._paused.items() if tp.topic not in topics}
             self._released = {tp: each for tp, each in self._released.items() if tp.topic not in topics}
         if any(True for _ in self._orders.releases()):
@@ -260,6 +270,9 @@ class SiteOverrides:
         """Return whether a log may be followed over a link."""
         if tp in self._released:
             return False
+        if self._is_undecided(tp):
+            self._undecided.add(tp)
+            return False
         pause = self._pause(link, tp)
         if pause is not None:
             self._paused[tp] = link, pause
@@ -267,7 +280,12 @@ class SiteOverrides:
 
     def would_allow(self, link: str, tp: TopicPartition) -> bool:
         """Return the result of ``allows`` without showing the log as paused."""
-        return tp not in self._released and self._pause(link, tp) is None
+        return tp not in self._released and not self._is_undecided(tp) and self._pause(link, tp) is None
+
+    def _is_undecided(self, tp: TopicPartition) -> bool:
+        """Return whether an operator decides who writes a log, and an order about that may be unread."""
+        facts = self._catalog.facts(tp.topic)
+        return self._orders.unread is not None and facts is not None and facts.fixed_holder is None and not facts.moves
 
     def _pause(self, link: str, tp: TopicPartition) -> Override | None:
         facts = self._catalog.facts(tp.topic)
@@ -293,6 +311,11 @@ class SiteOverrides:
         """Yield the logs that are not mirrored only because of an order."""
         for tp, (link, order) in self._paused.items():
             yield tp, LogTrouble(LogState.PAUSED, describe_order(order), order.at, link)
+        unread = self._orders.unread
+        if unread is not None:
+            cause = f"not followed, because an order that cannot be read may have promoted it: {unread.cause}"
+            for tp in self._undecided:
+                yield tp, dataclasses.replace(unread, cause=cause)
 
     def releases(self, is_busy: Callable[[TopicPartition], bool]) -> dict[str, dict[str, Any]]:
         """Return the logs that were promoted or failed over and have nothing in flight any more; JSON-ready."""

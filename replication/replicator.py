@@ -32,6 +32,7 @@ from replication.groups.rules import origins_of
 from replication.groups.sync import GroupSync
 from replication.link.cut_off import SourceRules
 from replication.link.source_link import REQUEST_TIMEOUT, SourceLink
+from replication.overrides import ORDERS_TOPIC
 from replication.plan.planner import Planner
 from replication.sharing.member import GroupMember
 from replication.sharing.rules import WorkShare
@@ -225,6 +226,7 @@ class Replicator:
             self._planner.waiting.items(),
             self._appender.troubles() if self._appender else (),
             self._planner.overrides.pauses(),
+            () if (orders := self._ledger.orders_trouble) is None else ((TopicPartition(ORDERS_TOPIC), orders),),
         )
         return {tp: trouble for tp, trouble in found if self._share.owns(tp)}
 

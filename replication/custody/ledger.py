@@ -32,8 +32,8 @@ from fairlead.records.event import Event
 from fairlead.records.ship import Position
 from replication.berths import Berths, fix_of, needs_berths, position_logs
 from replication.changes import PlanChanges
-from replication.overrides import ORDERS_TOPIC, Overrides, decode
-from replication.states import now_ms
+from replication.overrides import DAMAGED_HINT, ORDERS_TOPIC, Overrides, decode
+from replication.states import LogState, LogTrouble, now, now_ms
 from topologies.ledger_trust import Believer, Refused, Rules
 from topologies.model import Topology
 
@@ -75,6 +75,8 @@ class Ledger:
         self._position_logs = position_logs(topology, site)
         self._changes = changes
         self.refused = 0  # entries that are not trusted
+        self.orders_trouble: LogTrouble | None = None  # a damaged batch of orders, and what to do
+        self._orders_end = 0  # before the orders are read to here, some from before the start are unknown; 0: none is
         self._rules = Rules.of(topology)
         self._believer = Believer(self._rules, self.custody, on_refused=self._refuse)
         self._positions: dict[TopicPartition, int] = {}
@@ -135,6 +137,7 @@ class Ledger:
                     for tp in fresh - unread - self._damaged.keys():
                         session.set(tp, self._positions[tp])
                     self._new |= unread
+                self._notice_orders()
                 self._notice_berths()
                 self.ready.set()
                 for tp, part in (await session.poll(max_wait_ms=POLL_MS)).items():
@@ -146,6 +149,7 @@ class Ledger:
                         session.forget(tp)
                 if self._damaged and min(self._damaged.values()) <= time.monotonic():
                     await self._retry_damaged(cluster, session)
+                self._notice_orders()
                 self._notice_berths()
         finally:
             await session.close()
@@ -158,6 +162,12 @@ class Ledger:
         except CorruptBatch as error:
             if tp not in self._damaged:
                 log.warning("%s is not read beyond offset %d: %s", tp, self._positions[tp], error.what)
+            if tp.topic == ORDERS_TOPIC:
+                what = f"{tp} is not read beyond offset {self._positions[tp]}: {error.what}"
+                hint = DAMAGED_HINT.format(site=self._site)
+                self.orders_trouble = LogTrouble(
+                    LogState.UNAVAILABLE, what, self.orders_trouble.since if self.orders_trouble else now(), hint=hint
+                )
             self._damaged[tp] = time.monotonic() + DAMAGED_RETRY
             return False
         if moved:
@@ -190,13 +200,16 @@ class Ledger:
         for tp in tuple(self._positions):
             if tp.topic in found and found[tp.topic].topic_id != self._ids.get(tp):
                 self._reread(tp, "its topic was deleted and created again")
+            elif tp.topic not in found and tp in self._damaged:
+                self._reread(tp, "its topic was deleted")
 
     async def _catch_up(self, cluster: Cluster, logs: set[TopicPartition]) -> set[TopicPartition]:
         """Read these logs from their start to their current end, or to a damaged batch.
 
         Returns:
             Logs that cannot be read now and must be retried. Before ``ready`` is set that raises instead, because a
-            plan needs all of them but the ships' positions.
+            plan needs all of them but the ships' positions. So does a damaged batch, but not of orders: a plan follows
+            nothing that the unread ones may forbid.
         """
         found = await cluster.topics([tp.topic for tp in logs], refresh=True)
         starts, ends = await cluster.start_offsets(logs), await cluster.end_offsets(logs)
@@ -209,7 +222,11 @@ class Ledger:
                 if not self._may_wait(tp):
                     raise start if not isinstance(start, int) else end  # type: ignore[misc]
                 unread.add(tp)
+                if tp.topic == ORDERS_TOPIC and tp.topic not in found:
+                    self._orders_end = 0  # the orders are deleted
                 continue
+            if tp.topic == ORDERS_TOPIC and (self._orders_end or not self.ready.is_set()):
+                self._orders_end = end
             self._positions[tp] = max(start, end - LAST_POSITIONS) if tp.topic in self._position_logs else start
             if tp.topic in found:
                 self._ids[tp] = found[tp.topic].topic_id
@@ -222,15 +239,14 @@ class Ledger:
                 {tp: self._positions[tp] for tp in first}, max_wait_ms=0, partition_max_bytes=AT_ONCE
             )
             for tp, part in answer.items():
-                if not part.error_code and not self._may_wait(tp):
-                    self._apply_records(tp, part.records)
-                elif not part.error_code:
-                    if not self._apply_whole(tp, part.records) and tp in self._damaged:
-                        damaged.add(tp)
-                elif self._may_wait(tp):
+                if part.error_code:
+                    if not self._may_wait(tp):
+                        raise broker_error(part.error_code, tp)
                     unread.add(tp)
-                else:
-                    raise broker_error(part.error_code, tp)
+                elif not self._may_wait(tp) and tp.topic != ORDERS_TOPIC:
+                    self._apply_records(tp, part.records)
+                elif not self._apply_whole(tp, part.records) and tp in self._damaged:
+                    damaged.add(tp)
             left = {tp: end for tp, end in left.items() if tp not in unread | damaged and self._positions[tp] < end}
         for tp in unread:
             self._positions.pop(tp, None)
@@ -275,6 +291,17 @@ class Ledger:
             told = Told(tp.topic, record.offset, ledger_entries.decode(value))
             for each in self._believer.hear(told):
                 yield from self._apply_entry(each)
+
+    def _notice_orders(self) -> None:
+        """Note whether orders from before the start are unread, and have the plan made again when that changes."""
+        if self.orders_read >= self._orders_end:
+            self._orders_end = 0
+        if not self._orders_end and TopicPartition(ORDERS_TOPIC) not in self._damaged:
+            self.orders_trouble = None
+        unread = self.orders_trouble if self._orders_end else None
+        if unread != self.overrides.unread:
+            self.overrides.unread = unread
+            self._changes.add_all()
 
     def _notice_berths(self) -> None:
         """Have the plan made again if a berthed link opened or closed, by a record or because a position is too old."""

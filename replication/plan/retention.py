@@ -252,7 +252,7 @@ class RetentionKeeper:
             await writer.confirm(
                 logs,
                 self._reader.ends,
-                doubtful=self._doubtful(),
+                doubtful={*self._doubtful(), *self._undecided(logs)},
                 limits=self._failovers(logs),
                 is_own=lambda tp: self._share.owned_since(tp, since),
             )
@@ -328,6 +328,12 @@ class RetentionKeeper:
         if events in logs and (first := self._ledger.berths.needed_from) is not None:
             found[events] = first
         return found
+
+    def _undecided(self, logs: Sequence[TopicPartition]) -> set[TopicPartition]:
+        """Return the logs that an order may have failed over that cannot be read."""
+        if self._ledger.overrides.unread is None:
+            return set()
+        return {tp for tp in logs if self._holder(tp.topic) is None}
 
     def _failovers(self, logs: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """Return where logs were failed over: this site's own records from there on are not the old writer's."""

@@ -31,7 +31,7 @@ from fairlead.kafka.protocol.types import TopicPartition
 from fairlead.records import UNREADABLE
 from replication.batch.header_rewrite import id_after
 from replication.batch.rebuild import fence
-from replication.overrides import ORDERS_TOPIC, Override, OverrideKind, Overrides, decode, encode
+from replication.overrides import DAMAGED_HINT, ORDERS_TOPIC, Override, OverrideKind, Overrides, decode, encode
 from replication.sharing.snapshots import members_elsewhere, merge_snapshots
 from replication.states import LinkState, LogState
 from replication.target.appender import AppendMeaning, append_meaning
@@ -202,9 +202,7 @@ class KafkaAccess:
             raise RefusedError(
                 f"the orders of {site} cannot be read, so nobody knows which are in force: {ORDERS_TOPIC} is damaged "
                 f"there: {error.what}",
-                hint=f"make a broker that has {ORDERS_TOPIC} whole its leader; if none has, stop the replicator of "
-                f"{site}, delete the topic there, give the orders that still hold again (for promoted logs `fairlead "
-                "link failover`), and start it",
+                hint=DAMAGED_HINT.format(site=site),
                 site=site,
             ) from error
         return found

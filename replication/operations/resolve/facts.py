@@ -8,7 +8,7 @@ import getpass
 from collections.abc import AsyncIterator, Collection, Mapping
 from typing import Any, Final
 
-from fairlead.errors import ConfigurationError, FairleadError, UnknownNameError
+from fairlead.errors import ConfigurationError, FairleadError, RefusedError, UnknownNameError
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.client.reader import OffsetRange, extents
 from fairlead.kafka.endpoint import KafkaEndpoint
@@ -129,6 +129,9 @@ async def _ledger(topology: Topology, site: str, cluster: Cluster, topics: Colle
         await asyncio.wait({following, ready}, return_when=asyncio.FIRST_COMPLETED)
         if following.done():
             following.result()
+        unread = ledger.overrides.unread
+        if unread is not None:
+            raise RefusedError(f"the orders of {site} cannot be read: {unread.cause}", hint=unread.hint, site=site)
         yield ledger
     finally:
         ready.cancel()

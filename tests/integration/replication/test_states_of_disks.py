@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import datetime as dt
 from collections.abc import Sequence
 
 import pytest
 
 from fairlead.errors import RefusedError
+from fairlead.kafka.admin import delete_logs
 from fairlead.kafka.convention import is_filler
 from fairlead.kafka.protocol.record import Record
 from fairlead.local.sites import LocalSites
-from tests.integration.replication.conftest import Lab
+from replication.operations.links.access import append_orders
+from replication.overrides import ORDERS_TOPIC, Override, OverrideKind
+from tests.integration.replication.conftest import Lab, states
 from tests.integration.replication.consumers import producer, send
 from tests.integration.replication.resolving import Desk, data
 from tests.integration.replication.segments import damage, stopped
+from tests.support.waits import PATIENCE
 
 pytestmark = [pytest.mark.long, pytest.mark.integration]
 
@@ -79,6 +85,26 @@ async def test_what_is_here_already_stays_when_the_source_damages_it(desk: Desk,
         assert here[:15] == whole
         assert [each.value for each in here[15:]] == [b"value %d" % n for n in range(15, 20)]
         assert await kept(desk, topic) == damaged[:12] + damaged[16:]
+
+
+async def test_damaged_orders_stop_only_what_they_may_forbid(lab: Lab, sites: LocalSites) -> None:
+    """The start names the damage and copies the rest; without the topic there are no orders, and all is copied."""
+    named, movable = lab.log("alpha.named"), lab.log("any")
+    for topic in (named, movable):
+        await written(lab, "plain", topic)
+    order = Override(OverrideKind.PAUSE, dt.datetime.now(dt.UTC), "me", log=lab.log("other"))
+    at = await asyncio.to_thread(append_orders, lab.kafka("beta"), [order], timeout=PATIENCE) - 1
+    async with stopped(sites, "beta"):
+        damage(sites, "beta", ORDERS_TOPIC, at)
+    beta = lab.replicator(lab.one_way(), "beta")
+    async with lab.running(beta):
+        await lab.reaches("beta", named, 15)
+        shown = beta.snapshot()["logs"]
+        assert states({"logs": shown}) == {movable: "unavailable", ORDERS_TOPIC: "unavailable"}
+        assert f"offset {at}" in shown[ORDERS_TOPIC]["cause"] and "leader" in shown[ORDERS_TOPIC]["what_to_do"]
+        await asyncio.to_thread(delete_logs, lab.kafka("beta"), [ORDERS_TOPIC])
+        await lab.reaches("beta", movable, 15)
+        assert states(beta.snapshot()) == {}
 
 
 async def skip_second_batch(desk: Desk, topic: str, whole: Sequence[Record], damaged: bytes) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import struct
 from collections.abc import AsyncIterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from fairlead.errors import RefusedError
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.client.reader import OffsetRange
 from fairlead.kafka.convention import term_batch
@@ -16,8 +17,13 @@ from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.batch import MAGIC
 from fairlead.kafka.protocol.record import NewRecord
 from fairlead.kafka.protocol.types import FetchedPartition, TopicPartition
+from replication.custody.ledger import Ledger
+from replication.operations.resolve.facts import _ledger as reading_ledger
 from replication.operations.resolve.facts import goes_on, offending_batch
 from replication.operations.resolve.plan import ResolveSource
+from replication.overrides import ORDERS_TOPIC
+from replication.states import LogState, LogTrouble, now
+from topologies.model import Topology
 
 LOG = TopicPartition("boxes.BIGU1000010")
 
@@ -165,3 +171,18 @@ async def test_a_batch_that_claims_to_end_before_it_begins_is_a_hole_to_a_broker
     sources = sources_of(monkeypatch, {"tokyo": Site(batch(0), batch(5, header={23: 0x80}), batch(10))})
     assert await offending_batch(sources, upstream, LOG, 5, damaged=True) == (None, "")
     assert await goes_on(sources, upstream, LOG, 5) == {"tokyo->here": 10}
+
+
+async def test_a_plan_is_refused_while_orders_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of them may have promoted the log."""
+
+    async def damaged(ledger: Ledger, _cluster: Cluster) -> None:
+        ledger.overrides.unread = LogTrouble(LogState.UNAVAILABLE, "bad bytes", now(), hint="mend it")
+        ledger.ready.set()
+
+    monkeypatch.setattr(Ledger, "run", damaged)
+    topology = Topology.model_validate({"name": "one", "sites": {"hq": {"kind": "hq"}}})
+    with pytest.raises(RefusedError, match="orders of hq cannot be read: bad bytes") as error:
+        async with reading_ledger(topology, "hq", cast(Cluster, None), [ORDERS_TOPIC]):
+            pass
+    assert error.value.hint == "mend it"

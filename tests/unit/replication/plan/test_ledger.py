@@ -30,6 +30,7 @@ from replication import berths, overrides
 from replication.changes import PlanChanges
 from replication.custody.ledger import Ledger
 from replication.overrides import ORDERS_TOPIC, Override, OverrideKind
+from tests.unit.fairlead.kafka.fake_broker import until
 from topologies.ledger_trust import Believer
 from topologies.loader.load import load
 
@@ -289,6 +290,50 @@ async def test_a_damaged_batch_of_orders_holds_up_no_ledger(
                 reader.changes.take()
     assert [order.link for order in reader.ledger.overrides.pauses()] == ["a->tokyo", "b->tokyo"]
     assert len([each for each in caplog.records if each.levelname == "WARNING"]) == 1
+
+
+async def test_orders_that_are_damaged_at_the_start_count_up_to_the_damage(
+    reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Everything else is read, the damage is named, and the orders are known once they can be read to where they ended
+    at the start; a batch that is damaged later hides no order that was carried out before."""
+    monkeypatch.setattr("replication.custody.ledger.DAMAGED_RETRY", 0.01)
+    ledger = reader.ledger
+    reader.kafka.make(ORDERS, *[pause(f"{link}->tokyo") for link in "abc"])
+    reader.kafka.damaged.add(ORDERS)
+    reader.kafka.damaged_at[ORDERS] = 1
+    ledger.follow_topics([ORDERS.topic])
+    async with reader.running():
+        await reader.knows(BOXES[0])
+        assert [order.link for order in ledger.overrides.pauses()] == ["a->tokyo"]
+        trouble = ledger.overrides.unread
+        assert trouble is not None and trouble == ledger.orders_trouble
+        assert "beyond offset 1" in trouble.cause and "leader" in trouble.hint
+        reader.changes.take()
+        reader.kafka.damaged_at[ORDERS] = 2
+        await until(lambda: ledger.orders_read == 2)
+        assert ledger.overrides.unread is not None
+        reader.kafka.damaged.clear()
+        await until(lambda: ledger.overrides.unread is None)
+        assert len([*ledger.overrides.pauses()]) == 3 and ledger.orders_trouble is None
+        assert reader.changes.take() is None, "everything is planned again"
+        reader.kafka.damaged.add(ORDERS)
+        reader.kafka.damaged_at[ORDERS] = 3
+        reader.kafka.add(ORDERS, pause("d->tokyo"))
+        await until(lambda: ledger.orders_trouble is not None)
+        assert ledger.overrides.unread is None
+
+
+async def test_damaged_orders_end_with_their_topic(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who deletes the topic gives the orders that hold again, if any does."""
+    monkeypatch.setattr("replication.custody.ledger.DAMAGED_RETRY", 0.01)
+    reader.kafka.make(ORDERS, pause("a->tokyo"))
+    reader.kafka.damaged.add(ORDERS)
+    reader.ledger.follow_topics([ORDERS.topic])
+    async with reader.running():
+        assert reader.ledger.overrides.unread is not None
+        reader.kafka.delete(ORDERS)
+        await until(lambda: reader.ledger.overrides.unread is None)
 
 
 async def test_a_new_ledger_with_a_damaged_batch_holds_up_no_other(

@@ -32,7 +32,7 @@ from replication.plan import planner as planning
 from replication.plan.planner import Planner
 from replication.plan.topics import CreatedPart, TopicModel
 from replication.sharing.rules import MemberInfo, Roster, WorkShare
-from replication.states import LogState
+from replication.states import LogState, LogTrouble
 from replication.target.appender import TargetAppender
 from replication.target.mirror import MirrorPartition
 from tests.support.ledgers import entry
@@ -306,6 +306,28 @@ async def test_only_what_has_changed_is_planned() -> None:
     assert set(looked) == {BOXES[0]}
     assert world.planner._followed[TopicPartition(BOXES[0])] == {world.links["singapore"].name}  # noqa: SLF001
     assert world.links["tokyo"].fetched.isdisjoint({TopicPartition(BOXES[0])})
+
+
+async def test_what_an_unread_order_may_have_promoted_is_not_followed_until_it_is_read() -> None:
+    """Following such a log could append the old writer's records to what clients write here. Every other log is
+    followed, although an unread order may pause it."""
+    world, trouble = World(), LogTrouble(LogState.UNAVAILABLE, "damaged", NOW, hint="mend it")
+    world.ledger.overrides.unread = trouble
+    world.links["tokyo"].there = dict.fromkeys(TOPICS, 1)
+    world.links["tokyo"].list_topics()
+    await world.settle()
+    movable = {TopicPartition("orders.a"), TopicPartition("orders.b")}
+    assert world.links["tokyo"].fetched == {TopicPartition(topic) for topic in TOPICS} - movable
+    shown = dict(world.planner.overrides.pauses())
+    assert shown.keys() == movable
+    for each in shown.values():
+        assert (each.state, each.since, each.hint) == (LogState.UNAVAILABLE, NOW, "mend it")
+        assert "promoted" in each.cause and "damaged" in each.cause
+    world.ledger.overrides.unread = None
+    world.changes.add_all()
+    await world.settle()
+    assert world.links["tokyo"].fetched == {TopicPartition(topic) for topic in TOPICS}
+    assert not dict(world.planner.overrides.pauses())
 
 
 async def test_a_log_that_was_granted_twice_stops_once() -> None:

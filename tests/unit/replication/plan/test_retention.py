@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import datetime as dt
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from random import Random
+from unittest.mock import AsyncMock
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.kafka.convention import FOREIGN_PRODUCER_ID, PRODUCER_ID
 from fairlead.kafka.protocol.types import ProducerState, TopicPartition
 from fairlead.names import LogName
-from replication.plan.retention import Cut, decide_cut, newest_timestamp, retention_limits
+from replication.changes import PlanChanges
+from replication.custody.ledger import Ledger
+from replication.plan.retention import Cut, RetentionKeeper, Swept, decide_cut, newest_timestamp, retention_limits
+from replication.sharing.rules import WorkShare
+from replication.states import LogState, LogTrouble
 from tests.support.examples import examples
 from topologies.loader.load import load
 from topologies.model import Link, Topology
@@ -75,6 +82,38 @@ def test_a_log_is_cut_as_far_as_the_slowest_site_has_it() -> None:
     assert decide_cut(10, {}) == Cut(10, ())
     assert decide_cut(10, {"london": 12, "oslo": 10}) == Cut(10, ())
     assert decide_cut(10, {"london": 7, "oslo": 3, "rome": 11}) == Cut(3, ("london", "oslo"))
+
+
+async def test_what_an_unread_order_may_have_failed_over_is_not_confirmed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This site's own records are not the old writer's; a log whose writer its name gives is confirmed."""
+    topology = Topology.model_validate(
+        {
+            "name": "two",
+            "sites": {"paris": {"kind": "hq", "retention": {"orders": "1d"}}, "oslo": {"kind": "hq"}},
+            "streams": {"orders": {}, "ends": {}},
+            "links": [
+                {"from": "paris", "to": "oslo", "streams": {"orders": "all"}},
+                {"from": "oslo", "to": "paris", "streams": {"ends": ["oslo"]}},
+            ],
+        }
+    )
+    ledger, movable, fixed = Ledger(topology, "oslo", PlanChanges()), "orders.any", "orders.paris"
+    keeper = RetentionKeeper(
+        topology, "oslo", ledger, lambda: {movable: 1, fixed: 1}, topology.fixed_holder, set, WorkShare(group=False)
+    )
+    monkeypatch.setattr("replication.plan.retention.EndsReader.read", AsyncMock())
+    monkeypatch.setattr("replication.plan.retention.delete_expired", AsyncMock(return_value=Swept()))
+    writer = AsyncMock()
+
+    async def doubtful() -> Collection[TopicPartition]:
+        await keeper.sweep(AsyncMock(), writer)
+        assert [tp.topic for tp in writer.confirm.await_args.args[0]] == [movable, fixed]
+        found: Collection[TopicPartition] = writer.confirm.await_args.kwargs["doubtful"]
+        return found
+
+    assert await doubtful() == set()
+    ledger.overrides.unread = LogTrouble(LogState.UNAVAILABLE, "damaged", dt.datetime.now(dt.UTC))
+    assert await doubtful() == {TopicPartition(movable)}
 
 
 # --- a world of sites that copy, confirm and delete, in any order
