@@ -506,6 +506,10 @@ class FetcherManager:
         """Return how many logs are followed."""
         return len(self._fetcher_of)
 
+    def __contains__(self, tp: TopicPartition) -> bool:
+        """Return whether a log is followed."""
+        return tp in self._fetcher_of
+
     def follow(self, replicas: Mapping[TopicPartition, MirrorPartition], priority: Callable[[str], Priority]) -> None:
         """Also fetch these logs; ignored while the link is down. ``priority`` returns a topic's class."""
         for tp, replica in replicas.items():

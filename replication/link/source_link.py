@@ -237,8 +237,10 @@ class SourceLink:
         self._expected |= new
 
     def retry_unavailable(self) -> None:
-        """Try logs again whose state is ``unavailable``."""
-        again = [tp for tp, each in self.troubles.items() if each.state is LogState.UNAVAILABLE]
+        """Try logs again whose state is ``unavailable``, once the plan has stopped them: a fetcher that still has such
+        a log would not begin it again."""
+        stopped = [tp for tp, each in self.troubles.items() if each.state is LogState.UNAVAILABLE]
+        again = [tp for tp in stopped if tp not in self._fetchers]
         for tp in again:
             del self.troubles[tp]
         if again:

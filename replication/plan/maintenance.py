@@ -127,11 +127,13 @@ class Survey:
         }
 
     def retry_unavailable(self, appender: TargetAppender) -> None:
-        """Retry logs that are ``unavailable``, at the sources and here."""
+        """Retry logs that are ``unavailable``, at the sources and here, once the plan has stopped them."""
         for source_link in self._source_links:
             source_link.retry_unavailable()
+        followed = self._followed()
         for replica in appender.replicas.values():
-            if replica.trouble is not None and replica.trouble.state is LogState.UNAVAILABLE:
+            trouble = replica.trouble
+            if trouble is not None and trouble.state is LogState.UNAVAILABLE and replica.tp not in followed:
                 replica.trouble = None
                 self._changes.add([replica.tp.topic])
 

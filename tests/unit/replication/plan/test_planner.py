@@ -330,6 +330,27 @@ async def test_what_an_unread_order_may_have_promoted_is_not_followed_until_it_i
     assert not dict(world.planner.overrides.pauses())
 
 
+@pytest.mark.parametrize("at_source", [True, False], ids=["source", "target"])
+async def test_an_unavailable_log_is_retried_once_the_plan_has_stopped_it(*, at_source: bool) -> None:
+    """While a plan takes long, it is still followed: nothing would begin its fetching anew, and nothing more came."""
+    world, tp = World(), TopicPartition("orders.a")
+    link = world.links["tokyo"]
+    link.there = dict.fromkeys(TOPICS, 1)
+    link.list_topics()
+    await world.settle()
+    if at_source:
+        link.stop_log(tp, LogState.UNAVAILABLE, "refused")
+    else:
+        world.appender.stop_log(world.appender.replicas[tp], LogState.UNAVAILABLE, "refused")
+    (fetcher,) = [each for each in link.fetchers if tp in each.logs]
+    world.planner._survey.retry_unavailable(world.appender)  # noqa: SLF001
+    await world.settle()
+    assert tp not in fetcher.logs
+    world.planner._survey.retry_unavailable(world.appender)  # noqa: SLF001
+    await world.settle()
+    assert tp in fetcher.logs and not link.troubles and not [*world.appender.troubles()]
+
+
 async def test_a_log_that_was_granted_twice_stops_once() -> None:
     """Two sites with one term stop the log; the stop asks for one more plan, and that one for none."""
     world = World()

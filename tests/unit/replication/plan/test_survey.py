@@ -128,6 +128,7 @@ def test_only_what_was_unavailable_is_forgiven(state: LogState, stays: bool) -> 
     link: Any = Link("a->t")
     world = World(link)
     world.replica.trouble = LogTrouble(state, "why", now())
+    world.followed.clear()
     world.survey.retry_unavailable(world.appender)
     assert (world.replica.trouble is not None) is stays
     assert (world.changes.take(), link.forgiven) == (set() if stays else {LOG.topic}, 1)
