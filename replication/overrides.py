@@ -268,7 +268,7 @@ class SiteOverrides:
 
     def allows(self, link: str, tp: TopicPartition) -> bool:
         """Return whether a log may be followed over a link."""
-        if tp in self._released:
+        if self._orders.released(str(tp)) is not None:  # also if it is not here yet
             return False
         if self._is_undecided(tp):
             self._undecided.add(tp)
@@ -280,7 +280,8 @@ class SiteOverrides:
 
     def would_allow(self, link: str, tp: TopicPartition) -> bool:
         """Return the result of ``allows`` without showing the log as paused."""
-        return tp not in self._released and not self._is_undecided(tp) and self._pause(link, tp) is None
+        is_released = self._orders.released(str(tp)) is not None
+        return not is_released and not self._is_undecided(tp) and self._pause(link, tp) is None
 
     def _is_undecided(self, tp: TopicPartition) -> bool:
         """Return whether an operator decides who writes a log, and an order about that may be unread."""

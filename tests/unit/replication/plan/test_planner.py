@@ -165,7 +165,7 @@ class World:
         granted = entry(term, term, site, "LOAD", by=by, log=topic)
         self.changes.add(self.ledger._apply_entry(Told(f"custody.{by}", term, granted)))  # noqa: SLF001
 
-    def order(self, kind: OverrideKind, link: str, topic: str) -> None:
+    def order(self, kind: OverrideKind, link: str | None, topic: str) -> None:
         self.ledger.overrides.apply(Override(kind, NOW, "operator", link=link, log=topic))
         self.changes.add_all()
 
@@ -349,6 +349,21 @@ async def test_an_unavailable_log_is_retried_once_the_plan_has_stopped_it(*, at_
     world.planner._survey.retry_unavailable(world.appender)  # noqa: SLF001
     await world.settle()
     assert tp in fetcher.logs and not link.troubles and not [*world.appender.troubles()]
+
+
+async def test_a_promoted_topic_gets_no_partitions_that_its_old_writer_adds() -> None:
+    """The plan that sees them first follows none of them, nor makes them here."""
+    world = World()
+    link = world.links["tokyo"]
+    link.there = {"orders.a": 1}
+    link.list_topics()
+    await world.settle()
+    world.order(OverrideKind.PROMOTE, None, "orders.a")
+    await world.settle()
+    link.there = {"orders.a": 3}
+    link.list_topics()
+    await world.plan(world.changes.take())
+    assert not link.fetched and world.planner._here["orders.a"] == 1  # noqa: SLF001
 
 
 async def test_a_log_that_was_granted_twice_stops_once() -> None:
