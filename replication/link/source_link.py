@@ -289,8 +289,15 @@ class SourceLink:
                         group.create_task(self._groups.run(self.charge if self.link.rate is not None else None))
         finally:
             self.cluster = self._group = None
-            self._fetchers.clear()
-            self._changes.add(self.topics)
+            self._on_lost()
+
+    def _on_lost(self) -> None:
+        self._fetchers.clear()
+        self._changes.add(self._known_topics())
+
+    def _known_topics(self) -> set[str]:
+        """Return the topics whose plan depends on this link, also those that the source no longer has."""
+        return {*self.topics, *(tp.topic for tp in self.cut_off), *(tp.topic for tp in self.beyond)}
 
     async def _discover(self, cluster: Cluster) -> None:
         """List the source's topics every few seconds (``refresh_pause``)."""
@@ -314,7 +321,7 @@ class SourceLink:
         changed = self._update_topics(found) if found is not None else set()
         if self.is_up and not changed:
             return False
-        self._changes.add(changed if self.is_up else {*changed, *self.topics})
+        self._changes.add(changed if self.is_up else {*changed, *self._known_topics()})
         self._status.set_state(LinkState.MIRRORING)
         return True
 

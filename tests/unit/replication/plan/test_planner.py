@@ -16,6 +16,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fairlead.custody.ledger import Told
+from fairlead.custody.view import Seizure
 from fairlead.errors import RefusedError
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.client.metadata import MetadataCache, TopicChanges
@@ -89,8 +90,7 @@ class Link(SourceLink):
 
     def lose(self) -> None:
         """Lose the connection."""
-        self._fetchers.clear()
-        self._changes.add(self.topics)
+        self._on_lost()
         self._status.set_unavailable("no route")
 
     @property
@@ -192,6 +192,11 @@ class Kind(Enum):
     RESUMED = auto()
     DELETED_HERE = auto()
     END_SEEN = auto()
+    CUT_OFF = auto()
+    BEYOND = auto()
+    PROMOTED = auto()
+    RESTORED = auto()
+    SHARED = auto()
 
 
 @dataclass(frozen=True)
@@ -236,6 +241,18 @@ class Act:
             case Kind.END_SEEN:
                 link.ends[tp] = self.number
                 world.changes.add([topic])
+            case Kind.CUT_OFF:
+                link.mark_cut_off(tp, Seizure(self.number, 3, self.to))
+            case Kind.BEYOND:
+                link.refuse_log(tp, link.rules.reach(topic), "the next batch is of another's term")
+            case Kind.PROMOTED if topic.startswith("orders"):
+                world.order(OverrideKind.PROMOTE, None, topic)
+            case Kind.RESTORED if topic.startswith("orders"):
+                world.order(OverrideKind.RESTORE, None, topic)
+            case Kind.SHARED:
+                members = {name: MemberInfo(name) for name in ("me", "another", "a third")[: self.number]}
+                world.share.update(Roster("me", members), "me", 0.0)
+                world.changes.add_all()
 
 
 sites = st.sampled_from(SOURCES)
@@ -243,6 +260,12 @@ GONE_AT_BOTH = [
     Act(Kind.UNLISTED, "singapore", "orders.a", BOXES[0], "tokyo", 1),
     Act(Kind.DELETED_HERE, "tokyo", "orders.a", BOXES[0], "tokyo", 1),
 ]
+BEYOND_AND_GONE = [
+    Act(Kind.BEYOND, "tokyo", BOXES[2], BOXES[0], "tokyo", 1),
+    Act(Kind.UNLISTED, "tokyo", BOXES[2], BOXES[0], "tokyo", 1),
+    Act(Kind.UNLISTED, "singapore", BOXES[2], BOXES[0], "tokyo", 1),
+]
+LOST = Act(Kind.LINK_LOST, "tokyo", BOXES[0], BOXES[0], "tokyo", 1)
 ACTS = st.builds(
     Act,
     st.sampled_from(Kind),
@@ -261,6 +284,7 @@ def no_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @given(st.lists(st.lists(ACTS, min_size=1, max_size=3), max_size=12))
 @example([[*GONE_AT_BOTH]])
+@example([[*BEYOND_AND_GONE], [LOST]])
 @settings(deadline=None, max_examples=150)
 def test_a_plan_of_what_has_changed_leaves_what_a_plan_of_everything_leaves(steps: list[list[Act]]) -> None:
     """After each change, planning everything once more changes nothing: which logs are followed over which link, what
