@@ -7,6 +7,7 @@ have read the file again.
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
 import os
 from collections.abc import Iterator, Mapping
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Final
 
-from acl.compile import compile_site, exists_at
+from acl.compile import compile_site, exists_at, held_at
 from acl.plan import in_words
 from acl.rules import Binding
 from fairlead.errors import ConfigurationError, OptionError, RefusedError, UnknownNameError
@@ -46,7 +47,7 @@ class SettingsChange:
 
 @dataclass(frozen=True, slots=True)
 class StreamSetting:
-    """One value of the file. ``before`` is the value in effect, which may come from a default; empty for none."""
+    """One value of the file. ``before`` is what is in effect, which may come from defaults; empty for nothing."""
 
     path: Keys
     value: str
@@ -64,7 +65,7 @@ class FollowingAccess:
 
 @dataclass(frozen=True, slots=True)
 class FollowingRetention:
-    """How long a site keeps the stream before and after the change."""
+    """How long a site keeps the stream before and after the change; ``shorter``: some of its logs for less time."""
 
     site: str
     before: str
@@ -201,7 +202,7 @@ def wanted_settings(topology: Topology, change: SettingsChange) -> Iterator[Stre
             raise OptionError(
                 f"{duration!r} is no retention: {error}", hint=f"--retention {site}=90d, or {site}=forever"
             ) from None
-        before = format_duration(topology.sites[site].retention_of(change.stream))
+        before = _in_words(_kept(topology, site, change.stream))
         yield StreamSetting(("sites", site, "retention", change.stream), kept, before)
     for name, expression in change.permissions.items():
         if name not in PERMISSIONS:
@@ -264,9 +265,26 @@ def _access(before: Topology, after: Topology) -> Iterator[FollowingAccess]:
 
 def _retention(before: Topology, after: Topology, change: SettingsChange) -> Iterator[FollowingRetention]:
     for site in change.retention:
-        old, new = (each.sites[site].retention_of(change.stream) for each in (before, after))
+        old, new = (_kept(each, site, change.stream) for each in (before, after))
         if old != new:
-            yield FollowingRetention(site, format_duration(old), format_duration(new), new < old)
+            shorter = any(now < was for was, now in zip(old, new, strict=True))
+            yield FollowingRetention(site, _in_words(old), _in_words(new), shorter)
+
+
+def _kept(topology: Topology, site: str, stream: str) -> tuple[dt.timedelta, dt.timedelta]:
+    """Return how long a site keeps its own logs of a stream, and copies; twice the same where it can have only one."""
+    spec = topology.sites[site]
+    own, copies = spec.own_retention_of(stream), spec.retention_of(stream)
+    if not any(stream in link.streams for link in topology.links_to(site)):
+        copies = own
+    elif not held_at(topology, stream, site):
+        own = copies
+    return own, copies
+
+
+def _in_words(kept: tuple[dt.timedelta, dt.timedelta]) -> str:
+    own, copies = map(format_duration, kept)
+    return own if own == copies else f"{own} for its own, {copies} for copies"
 
 
 def _notes(after: Topology, change: SettingsChange) -> Iterator[str]:

@@ -131,6 +131,40 @@ def test_services_alone_write_a_stream_that_moves(file: Path) -> None:
     assert any("give nobody WRITE" in note for note in plan.notes) and not plan.access
 
 
+def with_default(file: Path) -> None:
+    """Make the file topology minimal, whose sites keep records for three days where nothing else is said."""
+    text = shipped()["minimal"].read_text(encoding="utf-8").replace("name: minimal", "name: mine")
+    for kept in ("{default: 1y, custody: forever}", "{default: 14d, custody: forever}"):
+        text = text.replace(kept, "{default: 3d}")
+    file.write_text(text, encoding="utf-8")
+
+
+@pytest.mark.parametrize("stream", ["custody", "strays"])
+def test_a_site_keeps_its_own_ledger_and_strays_until_it_is_told_otherwise(file: Path, stream: str) -> None:
+    with_default(file)
+    before = "forever for its own, 3d for copies"
+    plan = planned(file, SettingsChange(stream, {"tokyo": "10d"}, {}))
+    text = "\n".join(line.text for line in plan.lines())
+    assert f"sites.tokyo.retention.{stream}: 10d (is {before})" in text
+    assert f"tokyo: keeps records of {stream} for 10d instead of {before}; older ones are deleted" in text
+
+    same = planned(file, SettingsChange(stream, {"tokyo": "3d"}, {}))
+    assert [each.before for each in same.retention] == [before] and same.retention[0].shorter
+    longer = planned(file, SettingsChange(stream, {"tokyo": "forever"}, {}))
+    assert not longer.retention[0].shorter and longer.retention[0].before == before
+
+    asyncio.run(execute(plan.steps, SettingsRun()))
+    again = planned(file, SettingsChange(stream, {"tokyo": "20d"}, {}))
+    assert [(each.before, each.shorter) for each in again.retention] == [("10d", False)]
+
+
+def test_without_copies_only_its_own_strays_count(file: Path) -> None:
+    with_default(file)
+    plan = planned(file, SettingsChange("strays", {"duck-star": "3d"}, {}))
+    assert [(each.before, each.after, each.shorter) for each in plan.retention] == [("forever", "3d", True)]
+    assert planned(file, SettingsChange("strays", {"duck-star": "forever"}, {})).is_empty
+
+
 def test_the_command(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["stream", "set", "orders", "--topology", str(file), "--retention", "west=2w"]
     assert cli.run([*arguments, "--dry-run"]) == ExitCode.OK
