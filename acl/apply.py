@@ -30,7 +30,7 @@ from acl.plan import (
 )
 from acl.rules import Binding
 from acl.saved import PlanState, Remaining, StalePlan, remaining
-from fairlead.errors import FairleadError, RefusedError, UnavailableError
+from fairlead.errors import ConfigurationError, FairleadError, RefusedError, UnavailableError, nearest
 from topologies.endpoints import EndpointResolver
 from topologies.model import Topology, check_sites
 from topologies.users import is_reserved
@@ -52,6 +52,10 @@ class NotPlanned(UnavailableError):
     """A saved plan has nothing for this site, because the site could not be read when the plan was made."""
 
     retriable = False
+
+
+class NothingToReadmit(ConfigurationError):
+    """None of the users that are to be readmitted is suspended; nothing was changed."""
 
 
 class UserSuspended(RefusedError):
@@ -147,6 +151,40 @@ def apply_sites(
     return tuple(at_once(apply_one, [site for site in named if not saved or site in planned or site in unread]))
 
 
+def check_readmitted(open_store: OpenStore, sites: Collection[str], names: Collection[str]) -> str:
+    """Return a sentence about those of these users that are suspended at none of the sites that answer; "" for none.
+
+    Raises:
+        NothingToReadmit: all sites answer, and none of the users is suspended at one.
+    """
+
+    def ask(site: str) -> SuspendedUsers | None:
+        try:
+            with open_store(site) as store:
+                return store.suspended_users()
+        except FairleadError:
+            return None  # applying says why
+
+    answers = at_once(ask, sites) if names else []
+    suspended = sorted({user for users in answers for user in users or ()})
+    strange = sorted(set(names).difference(suspended))
+    if not strange:
+        return ""
+    valid, away = f"suspended: {', '.join(suspended) or 'nobody'}", None in answers
+    if len(strange) < len(set(names)) or away:
+        where = " at the sites that answer" if away else ""
+        return f"nothing to readmit for {', '.join(strange)}{where}; {valid}"
+    near = nearest(strange[0], suspended)
+    raise NothingToReadmit(
+        f"nothing to readmit: {', '.join(strange)} {'is' if len(strange) == 1 else 'are'} not suspended at "
+        f"{', '.join(sites)}",
+        hint=(f"did you mean {near!r}? " if near else "")
+        + f"{valid}; who is not suspended gets its rules by fairlead acl apply without --readmit",
+        users=strange,
+        suspended=suspended,
+    )
+
+
 def apply_topology(
     topology: Topology,
     resolver: EndpointResolver,
@@ -217,7 +255,7 @@ def _without_suspended(
         UserSuspended: a saved plan would give them rules.
     """
     people = {rule.user for rule in todo.plan.add if not is_reserved(rule.user)}
-    users = store.suspended_users() if people else {}
+    users = store.suspended_users() if people or readmit else {}
     for user in sorted(set(readmit) & set(users)):
         intent = UserChange(**stamp(topology.name, site), user=user, action="readmit", detail={"because": "asked for"})
         with noting(store.note, intent):

@@ -6,7 +6,7 @@ import datetime as dt
 
 import pytest
 
-from acl.apply import UserSuspended, apply_sites
+from acl.apply import NothingToReadmit, UserSuspended, apply_sites, check_readmitted
 from acl.compile import compile_site
 from acl.history import LEAKED, UNTIL, Entry, Phase, UserChange, suspended_users
 from acl.plan import plan_topology
@@ -103,3 +103,28 @@ def test_who_is_readmitted_gets_its_rules_and_that_is_noted() -> None:
     noted = [entry for entry in site.entries if isinstance(entry, UserChange) and entry.action == "readmit"]
     assert [(entry.user, entry.phase) for entry in noted] == [("ducks", Phase.INTENT), ("ducks", Phase.DONE)]
     assert suspended_users(site.entries, NOW) == {}
+
+
+def test_who_has_its_rules_back_already_is_noted_as_readmitted() -> None:
+    topology, site = load("minimal"), MemoryStore(Binding.of(rule) for rule in compile_site(load("minimal"), SITE))
+    site.entries.append(BEGUN)
+    apply_sites(topology, opened({SITE: site}), [SITE], readmit=["ducks"])
+    assert suspended_users(site.entries, NOW) == {}
+
+
+def test_names_that_are_not_suspended_are_told_with_those_that_are() -> None:
+    held = opened({SITE: store(BEGUN), "duck-star": store()})
+    sites = [SITE, "duck-star"]
+    assert check_readmitted(held, sites, ["ducks"]) == ""
+    assert check_readmitted(held, sites, ["ducks", "red"]) == "nothing to readmit for red; suspended: ducks"
+    with pytest.raises(NothingToReadmit, match="nothing to readmit: duck is not suspended") as error:
+        check_readmitted(held, sites, ["duck"])
+    assert error.value.hint.startswith("did you mean 'ducks'? suspended: ducks")
+    with pytest.raises(NothingToReadmit) as error:
+        check_readmitted(held, ["duck-star"], ["ducks"])
+    assert error.value.hint.startswith("suspended: nobody")
+    away = opened({"duck-star": store()})
+    assert (
+        check_readmitted(away, sites, ["ducks"])
+        == "nothing to readmit for ducks at the sites that answer; suspended: nobody"
+    )

@@ -11,6 +11,7 @@ import pytest
 from acl.apply import until_done
 from acl.audit import LogReaders, ReaderKind, ReadVerdict, TopicReader
 from acl.compile import compile_site
+from acl.history import LEAKED, UserChange, stamp
 from acl.rules import Binding
 from fairlead.cli import app as cli
 from fairlead.cli.commands.acl import app as acl
@@ -74,6 +75,22 @@ def test_a_site_that_is_away_keeps_no_other_from_its_users_and_rules(
     assert cli.run([*apply, "--wait", "60"]) == ExitCode.OK
     far, west = json.loads(capsys.readouterr().out)
     assert far["users_created"] == ["far-user"] and stores["far"].bindings
+
+
+def test_a_user_that_is_not_suspended_is_not_readmitted_and_that_is_said(
+    stores: dict[str, MemoryStore], capsys: pytest.CaptureFixture[str]
+) -> None:
+    readmit = ["acl", "apply", "--yes", "--readmit", "analyst"]
+    assert cli.run(readmit) == ExitCode.CONFIG
+    said = " ".join(capsys.readouterr().err.split())
+    assert "analyst is not suspended at far, west" in said and "suspended: nobody" in said
+    assert not any(store.bindings for store in stores.values())
+
+    leak = UserChange(**stamp("pair", "west"), user="analyst", action="rotate", detail=LEAKED)
+    stores["west"].entries.append(leak)
+    assert cli.run([*readmit, "--readmit", "ana"]) == ExitCode.OK
+    assert "nothing to readmit for ana; suspended: analyst" in capsys.readouterr().err
+    assert any(one.user == "analyst" for one in stores["west"].bindings)
 
 
 @pytest.mark.usefixtures("narrow")
