@@ -98,13 +98,17 @@ def sources_of(tables: Iterable[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
+RUN: Final = "fairlead shore run --once"
+"""The command that follows every repair."""
+
+
 def mended_by(table: str) -> str:
     """Return the command or action that repairs changed or deleted rows of a table, or of tables that hold logs
     together (``FromLogs.name``)."""
     if table.startswith(CUSTOMERS):
         return f"remove the folder of {table}"
     if table in REFERENCE:
-        return "fairlead shore run --once"
+        return RUN
     if table in OWN_WAY:
         return f"fairlead shore rebuild {table} --yes"
     if table in BY_STATE:

@@ -104,17 +104,15 @@ def what_to_do(found: Verification) -> list[str]:
 
     Also says what to do about tables that could not be compared. Empty when all tables are equal.
     """
-    from shore.verify.catalogue import mended_by
+    from shore.verify.catalogue import RUN, mended_by
 
     odd = [check for check in found.tables if check.differing]
     lines = []
     if odd:
         counts = [f"{check.table}: {check.differing:,} {'logs' if check.kind == 'logs' else 'rows'}" for check in odd]
         lines.append(f"differing: {'; '.join(counts)}")
-        commands = dict.fromkeys(mended_by(check.table) for check in odd)
-        lines.append(
-            f"What to do: stop shore, {', '.join(commands)}, then fairlead shore run --once. See docs/shore-repair.md"
-        )
+        commands = dict.fromkeys(command for check in odd if (command := mended_by(check.table)) != RUN)
+        lines.append(f"What to do: {', '.join(('stop shore', *commands))}, then {RUN}. See docs/shore-repair.md")
     if any(check.unreadable for check in found.tables):
         lines.append("What cannot be read comes first: as told above, then fairlead shore run --once, and verify again")
     elif any(check.same is None and not check.forgotten for check in found.tables):

@@ -16,6 +16,7 @@ from shore.delta import table_errors
 from shore.paths import TablePaths
 from shore.repair.backfill import ALWAYS, plan_backfill
 from shore.tables import TABLES
+from shore.verify.catalogue import REFERENCE
 from shore.verify.compare import TableCheck, Verification
 from tests.support.deltars import create
 
@@ -77,6 +78,14 @@ def test_a_table_that_cannot_be_backfilled_is_told_with_the_command_that_fills_i
     with pytest.raises(ConfigurationError, match=f"table {table} cannot be backfilled") as error:
         plan_backfill(nothing, nothing, nothing, ALWAYS, [table])
     assert error.value.hint.startswith(f"run '{command}'; ")
+
+
+@pytest.mark.parametrize("others", [(), ("conditions",)])
+def test_tables_of_the_topology_need_one_run_of_shore(others: tuple[str, ...]) -> None:
+    odd = [TableCheck(table=table, kind="derived", same=False, differing=1) for table in (*REFERENCE, *others)]
+    _, todo = what_to_do(Verification(tables=tuple(odd), seconds=1))
+    assert todo.count("fairlead shore run --once") == 1
+    assert ("fairlead shore backfill --yes" in todo) == bool(others)
 
 
 def test_nothing_to_do_is_not_told_and_what_waits_is() -> None:
