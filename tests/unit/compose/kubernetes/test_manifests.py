@@ -203,6 +203,7 @@ def test_kafka_is_what_a_target_must_be(site: str, brokers: int) -> None:
     assert config["unclean.leader.election.enable"] is False and config["auto.create.topics.enable"] is False
     assert config["allow.everyone.if.no.acl.found"] is False and config["log.retention.ms"] == -1
     assert config["socket.request.max.bytes"] >= 16 << 20
+    assert config["connections.max.reauth.ms"] == 600_000  # as at sites of fairlead up
     for setting in ("log.message.timestamp.before.max.ms", "log.message.timestamp.after.max.ms"):
         assert config[setting] == str(2**63 - 1)  # as a number, a JSON patch of kustomize makes it 9223372036854776000
     assert spec["kafka"]["authorization"] == {"type": "simple", "superUsers": ["admin"]}
