@@ -9,7 +9,7 @@ import typer
 
 from compose.fleet import plan
 from compose.render import render as write_project
-from fairlead.cli.commands.context import JsonOption, TopologyOption
+from fairlead.cli.commands.context import JsonOption, TopologyOption, writing
 from fairlead.cli.console import console, emit
 from shore.report.wording import count
 from topologies.context import DEFAULT_TOPOLOGY
@@ -48,7 +48,8 @@ def render(
     if brokers not in (1, 3):
         raise typer.BadParameter("1 or 3", param_hint="--brokers")
     fleet = plan(load(topology, env={}, local=False), brokers=brokers, tls=not plaintext, links=links)
-    empty = write_project(fleet, locate(topology), out)
+    with writing(out, "folder", "fairlead compose render FOLDER"):
+        empty = write_project(fleet, locate(topology), out)
     body = {
         "topology": fleet.topology.name,
         "folder": str(out),

@@ -95,6 +95,16 @@ def test_a_command_that_cannot_be_carried_out_says_what_to_do(
     assert words in " ".join(capsys.readouterr().err.split())
 
 
+def test_a_project_in_place_of_a_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "file"
+    file.write_text("mine", encoding="utf-8")
+    for out in (file, file / "deeper"):
+        assert run(["compose", "render", str(out), "--topology", "minimal"]) == ExitCode.UNAVAILABLE
+        said = " ".join(capsys.readouterr().err.split())
+        assert f"{out} cannot be written: Not a directory" in said and "name another folder" in said
+    assert file.read_text(encoding="utf-8") == "mine"
+
+
 def test_a_second_bridge_of_a_site_is_refused(state_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lock = state_folder / "minimal" / "run" / "bridge.tokyo.lock"
     lock.parent.mkdir(parents=True)
