@@ -17,7 +17,14 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from fairlead.cli.commands.board import start_in_background, usual_site
-from fairlead.cli.commands.context import DryRunOption, JsonOption, complete_topology, parse_span, writing
+from fairlead.cli.commands.context import (
+    DryRunOption,
+    JsonOption,
+    complete_topology,
+    parse_span,
+    require_writable,
+    writing,
+)
 from fairlead.cli.commands.sites.local import bring_up
 from fairlead.cli.console import Consent, console, emit, errors
 from fairlead.errors import ConfigurationError, ExitCode, OptionError, UnavailableError
@@ -88,6 +95,7 @@ def record_voyage(trip: VoyageSource, file: Path, *, with_bad: bool, as_json: bo
     """Write every message of a voyage to a file, from the model alone. An interrupted voyage leaves no file."""
     from simulators.voyage.recording import recording
 
+    require_writable(file, "fairlead voyage record FILE")
     with recording(trip, file, with_bad=with_bad) as written, _modelling(written, quiet=as_json) as progress:
         for count, _ in enumerate(written.steps()):
             if count % 5_000 == 0:

@@ -105,6 +105,15 @@ def test_a_project_in_place_of_a_file_is_refused(tmp_path: Path, capsys: pytest.
     assert file.read_text(encoding="utf-8") == "mine"
 
 
+def test_a_recording_in_place_of_a_folder_is_refused_before_it_is_made(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["voyage", "record", str(tmp_path), "minimal"]) == ExitCode.UNAVAILABLE
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"{tmp_path} cannot be written: Is a directory" in said and "name another file" in said
+    assert not tmp_path.with_name(f"{tmp_path.name}.part").exists()
+
+
 def test_a_second_bridge_of_a_site_is_refused(state_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lock = state_folder / "minimal" / "run" / "bridge.tokyo.lock"
     lock.parent.mkdir(parents=True)
