@@ -13,14 +13,28 @@ from typing import Final
 
 import platformdirs
 
+from fairlead.errors import ConfigurationError
+
 _SITE_HOMES: Final = "FAIRLEAD_SITE_HOMES"
 _sources: Final[dict[Path, str]] = {}  # of the topologies that this process has opened, by state folder
 FRESH: Final = dt.timedelta(seconds=10)  # bridges and replicators write their status every few seconds at least
 
 
 def home() -> Path:
-    """Return the folder of all topologies' state; does not create it."""
-    return Path(os.environ.get("FAIRLEAD_HOME") or platformdirs.user_state_path("fairlead")).absolute()
+    """Return the folder of all topologies' state; does not create it.
+
+    Raises:
+        ConfigurationError: there is a file in its place, or in that of a folder above it.
+    """
+    folder = Path(os.environ.get("FAIRLEAD_HOME") or platformdirs.user_state_path("fairlead")).absolute()
+    for each in (folder, *folder.parents):
+        if os.path.exists(each) and not os.path.isdir(each):  # noqa: PTH110, PTH112 - Path's raise without rights
+            raise ConfigurationError(
+                f"{each} is no folder, so the state of sites cannot be in {folder}",
+                hint="set FAIRLEAD_HOME to a folder; it is created where it is missing",
+                path=str(each),
+            )
+    return folder
 
 
 def cache() -> Path:

@@ -114,6 +114,18 @@ def test_a_recording_in_place_of_a_folder_is_refused_before_it_is_made(
     assert not tmp_path.with_name(f"{tmp_path.name}.part").exists()
 
 
+@pytest.mark.parametrize("deeper", ["", "x"])
+def test_a_state_folder_that_is_a_file_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], deeper: str
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("FAIRLEAD_HOME", str(tmp_path / "file" / deeper))
+    for command in (["status"], ["up", "tokyo"], ["down"], ["acl", "plan"], ["shore", "status"], ["tables"]):
+        assert run([*command, "--topology", "minimal"]) == ExitCode.CONFIG
+        said = " ".join(capsys.readouterr().err.split())
+        assert f"{tmp_path / 'file'} is no folder" in said and "set FAIRLEAD_HOME" in said
+
+
 def test_a_second_bridge_of_a_site_is_refused(state_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lock = state_folder / "minimal" / "run" / "bridge.tokyo.lock"
     lock.parent.mkdir(parents=True)
