@@ -187,7 +187,7 @@ def wanted_settings(topology: Topology, change: SettingsChange) -> Iterator[Stre
     """
     if change.stream not in topology.streams:
         raise UnknownNameError("stream", change.stream, topology.streams)
-    if not (change.retention or change.permissions or change.priority):
+    if not (change.retention or change.permissions or change.priority is not None):
         raise OptionError(
             f"set what of {change.stream}?",
             hint="--retention SITE=DURATION, --permission NAME='EXPR', --priority CLASS",

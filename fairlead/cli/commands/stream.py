@@ -168,7 +168,12 @@ def set_(
     Example: fairlead stream set orders --retention tokyo=90d --permission consume='g:analysts' -t my-fleet.yaml --yes
     """
     consent = Consent(yes=yes, dry_run=dry_run, as_json=as_json)
-    change = SettingsChange(stream, _pairs("--retention", retention), _pairs("--permission", permission), priority)
+    change = SettingsChange(
+        stream,
+        _pairs("--retention", "SITE=DURATION", retention),
+        _pairs("--permission", "NAME=EXPR", permission),
+        priority,
+    )
     context = open_topology(topology)
     plan = plan_settings(topology, context.topology, change)
     applied = not plan.is_empty and consent.given(lambda on: print_plan(plan.lines(), on))
@@ -221,13 +226,15 @@ def _require_one(inventory: Inventory) -> None:
         raise typer.Exit(ExitCode.UNAVAILABLE)
 
 
-def _pairs(option: str, given: Sequence[str] | None) -> dict[str, str]:
-    """Split ``NAME=VALUE``; the last one of a name counts."""
+def _pairs(option: str, form: str, given: Sequence[str] | None) -> dict[str, str]:
+    """Split values of an option, which have this form; the last one of a name counts."""
     pairs: dict[str, str] = {}
     for each in given or ():
         name, equals, value = each.partition("=")
-        if not equals or not name:
-            raise OptionError(f"{option} {each!r} has no '='", hint=f"{option} NAME=VALUE")
+        if not equals or not name.strip():
+            raise OptionError(
+                f"{option} {each!r} has no {'name before its ' if equals else ''}'='", hint=f"{option} {form}"
+            )
         pairs[name.strip()] = value.strip()
     return pairs
 

@@ -180,4 +180,4 @@ def test_the_command(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     }
     assert load(file).sites["west"].retention_of("orders").days == 14
     assert cli.run(["stream", "set", "orders", "-t", str(file), "--permission", "consume", "--yes"]) == ExitCode.USAGE
-    assert "--permission NAME=VALUE" in capsys.readouterr().err
+    assert "--permission NAME=EXPR" in capsys.readouterr().err
