@@ -12,10 +12,15 @@ itself stays where it stands until a reading reaches it.
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from pyspark.sql import functions as F
 
 from shore.feeds.coarse import exact_time
 from shore.feeds.periods import covered
+from shore.tables.model import TIME
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -80,6 +85,11 @@ left join (select customer, log from {given} where log like 'digests/%' and not 
 where m.log not like 'digests/%' or m.device_date_time >= timestamp_seconds({limit}) or g.customer is not null
 """
 
+_SINCE: Final = """
+select g.* from {given} g left join {since} s on s.equipment_reference = g.equipment_reference
+where g.log not like 'digests/%' or s.since is null or g.device_date_time >= s.since
+"""
+
 _WITHOUT_DELETED: Final = f"""
 select g.* from {{given}} g
 left join {{made}} m on m.customer = g.customer and m.log = g.log
@@ -113,6 +123,15 @@ def digests_at_sea(digests: DataFrame, reached: DataFrame, periods: DataFrame, s
         periods: From ``shore.feeds.periods.periods``.
     """
     return digests.sparkSession.sql(_DIGESTS, digests=digests, reached=reached, periods=periods, since=since)
+
+
+def without_earlier_digests(given: DataFrame, since: Mapping[str, dt.datetime]) -> DataFrame:
+    """Return what feeds have (rows of ``newest_rows``) without digests of these containers from before these times."""
+    if not since:
+        return given
+    times = pa.table({"equipment_reference": list(since), "since": pa.array(list(since.values()), TIME)})
+    rows = given.sparkSession.createDataFrame(times)
+    return given.sparkSession.sql(_SINCE, given=given, since=F.broadcast(rows))
 
 
 def without_reached_before(made: DataFrame, given: DataFrame, readings_since: dt.datetime | None) -> DataFrame:

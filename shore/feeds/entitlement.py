@@ -24,7 +24,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, BooleanType, IntegerType, LongType, StringType, StructType, TimestampType
 
 from shore.feeds.ashore import alerts_for_log, alerts_found_ashore, without_deleted_alerts
-from shore.feeds.at_sea import digests_at_sea, times_reached, without_deleted_digests, without_reached_before
+from shore.feeds.at_sea import (
+    digests_at_sea,
+    times_reached,
+    without_deleted_digests,
+    without_earlier_digests,
+    without_reached_before,
+)
 from shore.feeds.coarse import hours, milestones, with_stays
 from shore.feeds.look import BOX, EVERYTHING, MOST_LITERALS, Look, among, of_boxes, time_ranges, without_boxes
 from shore.feeds.movements import NAME, movements
@@ -344,7 +350,7 @@ def _made(
             left anti join {made} m on m.customer = g.customer and m.log = g.log and m.log_offset = g.log_offset
             where not g.taken_back and not g.stays
             """,
-            given=given,
+            given=without_earlier_digests(given, {box: look.digested[box] for box in look.told}),
             made=made,
         )
     if derived:

@@ -19,7 +19,7 @@ from pyspark.sql.types import BinaryType, BooleanType, LongType, StringType, Str
 
 from shore.feeds.at_sea import SEEN
 from shore.tables.bands import IN_TIME
-from shore.tables.model import EPOCH, TIME, time_of
+from shore.tables.model import EPOCH, LAST, TIME, time_of
 from topologies.model import Grain
 
 BOX: Final = "equipment_reference"
@@ -71,6 +71,8 @@ class Look:
         events: Column ``event_id``: the movements that are made again.
         alarmed: Containers whose alerts that shore has found are compared.
         digested: Containers whose newest digest is compared, and from when on digests and readings count.
+        told: Those of ``digested`` that have new digests and nothing else: an earlier digest that stands is replaced by
+            a newer one, and never retracted.
         ledgers: Site kinds, and streams of owner codes, that decide which ledger entries are believed; None: all are.
     """
 
@@ -83,6 +85,7 @@ class Look:
     events: DataFrame | None = None
     alarmed: frozenset[str] = frozenset()
     digested: Mapping[str, dt.datetime] = field(default_factory=dict)
+    told: frozenset[str] = frozenset()
     ledgers: tuple[Mapping[str, str], Mapping[str, str]] | None = None
 
     @property
@@ -140,31 +143,48 @@ def keys_of(batch: DataFrame) -> list[Key]:
 
 @dataclass(frozen=True, slots=True)
 class AtSea:
-    """The containers that may have a digest in a feed which no reading has reached yet, and the digest's time; 1970
-    where it is not known."""
+    """The containers that may have digests in feeds which no reading has reached yet, and the times between which these
+    are. Customers with bookings of different times may have different digests."""
 
-    times: dict[str, dt.datetime]
+    times: dict[str, TimeRange]
 
     @classmethod
     def of(cls, feeds: DataFrame) -> AtSea:
         """Return what rows of table ``feeds`` say."""
         last = F.max_by(F.struct("retracts", "device_date_time"), "feed_offset").alias("last")
         newest = feeds.where(F.col("log").startswith("digests/")).groupBy("customer", BOX).agg(last)
-        time = F.unix_micros(F.max("last.device_date_time")).alias("time")
-        standing = newest.where("not coalesce(last.retracts, false)").groupBy(BOX).agg(time)
-        return cls({row[BOX]: _time(row["time"]) or EPOCH for row in standing.collect()})
+        time = F.unix_micros("last.device_date_time")
+        standing = newest.where("not coalesce(last.retracts, false)").groupBy(BOX)
+        rows = standing.agg(F.min(time).alias("first"), F.max(time).alias("last")).collect()
+        return cls({row[BOX]: TimeRange(_time(row["first"]) or EPOCH, _time(row["last"]) or LAST) for row in rows})
+
+    def look_up(self, keys: Sequence[Key], feeds: DataFrame) -> None:
+        """Read from table ``feeds`` which digests stand of the containers of a batch whose readings may have reached
+        one, but not all."""
+        reached = _reached(keys)
+        unsure = [box for box, each in self._of(reached).items() if each.first <= reached[box] < each.last]
+        if unsure:
+            standing = self.of(of_boxes(feeds, unsure)).times
+            for box in unsure:
+                del self.times[box]
+            self.times.update(standing)
 
     def note(self, keys: Sequence[Key]) -> None:
         """Take in a batch that has been delivered."""
-        reached = {key.box: key.reached for key in keys if key.kind == "readings" and key.reached is not None}
-        for box in self.times.keys() & reached.keys():
-            if reached[box] >= self.times[box]:
+        reached = _reached(keys)
+        for box, known in self._of(reached).items():
+            if reached[box] >= known.last:
                 del self.times[box]
-        for key in keys:
-            if key.kind == "bookings":
-                self.times.setdefault(key.box, EPOCH)
-            elif key.kind == "digests" and key.last is not None and not reached.get(key.box, EPOCH) >= key.last:
-                self.times[key.box] = max(key.last, self.times.get(key.box, key.last))
+            elif reached[box] >= known.first:
+                self.times[box] = TimeRange(reached[box], known.last)
+        told = [key for key in keys if key.kind == "digests"]
+        for box, new in _times(key for key in told if key.last and reached.get(key.box, EPOCH) < key.last).items():
+            known = self.times.get(box, new)
+            self.times[box] = TimeRange(min(known.first, new.first), max(known.last, new.last))
+        self.times.update({key.box: TimeRange(EPOCH, LAST) for key in keys if key.kind == "bookings"})
+
+    def _of(self, boxes: Collection[str]) -> dict[str, TimeRange]:
+        return {box: self.times[box] for box in boxes if box in self.times}
 
 
 def look_of(
@@ -174,7 +194,7 @@ def look_of(
     periods: DataFrame,
     grains: Collection[Grain],
     ledgers: tuple[Mapping[str, str], Mapping[str, str]] | None = None,
-    at_sea: Mapping[str, dt.datetime] | None = None,
+    at_sea: Mapping[str, TimeRange] | None = None,
 ) -> Look:
     """Return the part of the feeds that must be compared after a batch.
 
@@ -184,8 +204,7 @@ def look_of(
         inputs: Tables ``readings`` and ``events``; read only where they are needed.
         periods: From ``shore.feeds.periods.periods``.
         grains: The kinds of feeds that there are; none where no customer has one.
-        at_sea: Containers with a digest that no reading has reached yet, and the digest's time; None: there are no
-            digests.
+        at_sea: ``AtSea.times``; None: there are no digests.
     """
     kinds = (*_COPIED, "bookings", "events", "alerts_ashore", "digests")
     of_kind = {kind: [key for key in keys if key.kind == kind] for kind in kinds}
@@ -199,6 +218,9 @@ def look_of(
     events = None
     if "movements" in grains and of_kind["events"]:
         events = batch.where("kind = 'events'").select("event_id").distinct()
+    digested, told = dict[str, dt.datetime](), frozenset[str]()
+    if "detailed" in grains and at_sea is not None:
+        digested, told = _digested(inputs, periods, of_kind, at_sea)
     return Look(
         whole=whole,
         news=batch.where(F.col("kind").isin(*_COPIED)).select(*RECORD.names) if copied else None,
@@ -208,7 +230,8 @@ def look_of(
         moved=moved,
         events=events,
         alarmed=frozenset(key.box for kind in ("alerts", "alerts_ashore") for key in of_kind[kind]),
-        digested=_digested(inputs, periods, of_kind, at_sea) if "detailed" in grains and at_sea is not None else {},
+        digested=digested,
+        told=told,
         ledgers=ledgers,
     )
 
@@ -217,11 +240,11 @@ def _digested(
     inputs: Mapping[str, DataFrame],
     periods: DataFrame,
     of_kind: Mapping[str, Sequence[Key]],
-    at_sea: Mapping[str, dt.datetime],
-) -> dict[str, dt.datetime]:
-    """Per container whose digest is compared, from when on digests and readings count: since the first new digest; for
-    a container whose readings have reached its digest, since the newest of them; for one whose booking changed, since
-    its newest reading, or without any, since its first booking."""
+    at_sea: Mapping[str, TimeRange],
+) -> tuple[dict[str, dt.datetime], frozenset[str]]:
+    """Return ``Look.digested`` and ``Look.told``: digests and readings count since the first new digest; for a
+    container whose readings have reached a digest, since the newest of them; for one whose booking changed, since its
+    newest reading, or without any, since its first booking."""
     found: dict[str, dt.datetime] = {}
     if whole := frozenset(key.box for key in of_kind["bookings"]):
         begins = of_boxes(periods.where("grain = 'detailed'"), whole)
@@ -231,12 +254,17 @@ def _digested(
         since = F.unix_micros(F.coalesce("_seen", "_begin")).alias("since")
         times = {row[BOX]: _time(row["since"]) for row in rows.select(BOX, since).collect()}
         found = {box: _in_feed(time) for box, time in times.items() if time is not None}
-    reached = {key.box: key.reached for key in of_kind["readings"] if key.reached is not None}
-    begin = {box: time for box, time in reached.items() if box in at_sea and time >= at_sea[box]}
+    reached = _reached(of_kind["readings"])
+    begin = {box: time for box, time in reached.items() if box in at_sea and time >= at_sea[box].first}
+    told = frozenset(key.box for key in of_kind["digests"] if key.first is not None) - begin.keys() - whole
     for key in of_kind["digests"]:
         if key.first is not None:
             begin[key.box] = min(key.first, begin.get(key.box, key.first))
-    return {box: _in_feed(time) for box, time in begin.items() if box not in whole} | found
+    return {box: _in_feed(time) for box, time in begin.items() if box not in whole} | found, told
+
+
+def _reached(keys: Iterable[Key]) -> dict[str, dt.datetime]:
+    return {key.box: key.reached for key in keys if key.kind == "readings" and key.reached is not None}
 
 
 def _times(keys: Iterable[Key]) -> dict[str, TimeRange]:

@@ -207,6 +207,8 @@ class Feeds:
             raise AssertionError("they were made just now")
         if self._at_sea is None and not lake.is_empty("digests"):
             self._at_sea = AtSea.of(inputs["feeds"])
+        if self._at_sea is not None:
+            self._at_sea.look_up(keys, inputs["feeds"])
         at_sea = None if self._at_sea is None else self._at_sea.times
         grains = {reader.grain for reader in self.readers if reader != SHORE_LOG}
         look = look_of(batch, keys, inputs, held, grains, self.believed_by, at_sea)

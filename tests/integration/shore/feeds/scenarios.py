@@ -240,6 +240,9 @@ def _deliver(
             stored = AtSea.of(inputs["feeds"]).times
             for world in begun:
                 world.at_sea = AtSea({box: at for box, at in stored.items() if int(box[4:9]) == world.number})
+        for world in wanted:
+            if world.at_sea is not None:
+                world.at_sea.look_up(keys_about(world, keys), inputs["feeds"])
         at_sea = {box: time for world in wanted if world.at_sea for box, time in world.at_sea.times.items()}
         look = look_of(batch, keys, inputs, held, {reader.grain for reader in readers}, at_sea=at_sea)
     kept = {} if since is None else {"readings": since}
@@ -255,14 +258,19 @@ def _deliver(
             found[world.number][row["customer"]].append(feed[-1])
         done = world.broken_after is None or len(new) <= world.broken_after
         if done and world.at_sea is not None and wish != "everything":
-            named = {change["equipment_reference"] for change in world.changes}
-            world.at_sea.note([key for key in keys if key.box in named])
+            world.at_sea.note(keys_about(world, keys))
         else:
             world.at_sea = None  # the job begins again
         if done:
             world.changes.clear()
         world.broken_after = None
     return found
+
+
+def keys_about(world: World, keys: Sequence[Key]) -> list[Key]:
+    """Return the keys of a batch that are about this scenario."""
+    named = {change["equipment_reference"] for change in world.changes}
+    return [key for key in keys if key.box in named]
 
 
 def spark_inputs(spark: SparkSession, tables: Mapping[str, pa.Table]) -> dict[str, DataFrame]:

@@ -558,6 +558,44 @@ def a_digest_from_before_its_booking_is_delivered_with_it_and_goes_with_it(world
     assert [kind_of_origin(record) for record in found] == ["containers.box", "back digests/"]
 
 
+def a_digest_stays_where_its_customer_may_not_see_the_next_one(world: World) -> Play:
+    for name in ("ducks", "toyshop"):
+        world.reader(name)
+    world.booked(0, 5)
+    world.booked(5, None, "toyshop", reference="B2")
+    world.digest(4, {0: 3.9})
+    assert [kind_of_origin(record) for record in (yield from delivered(world, "ducks"))] == ["digests/"]
+    world.digest(6, {0: 5.9})
+    found = yield "batch"
+    assert [kind_of_origin(record) for record in found[world.customer("toyshop")]] == ["digests/"]
+    assert not found[world.customer("ducks")]
+    world.digest(8, {0: 7.9})
+    assert not (yield from delivered(world, "ducks"))
+    world.happened("readings", 3.8)
+    assert [kind_of_origin(record) for record in (yield from delivered(world, "ducks"))] == ["containers.box"]
+    world.happened("readings", 4.5)
+    found = yield "batch"
+    assert [kind_of_origin(record) for record in found[world.customer("ducks")]] == ["containers.box", "back digests/"]
+    assert not found[world.customer("toyshop")]
+    world.happened("readings", 7.95)
+    last = yield from delivered(world, "toyshop")
+    assert [kind_of_origin(record) for record in last] == ["containers.box", "back digests/"]
+
+
+def a_digest_that_came_with_its_booking_goes_though_older_readings_come_before(world: World) -> Play:
+    world.reader("ducks")
+    world.digest(3, {0: 2.9})
+    assert not (yield from delivered(world, "ducks"))
+    world.at_sea = None  # the job begins again
+    world.booked(0, None)
+    assert [kind_of_origin(record) for record in (yield from delivered(world, "ducks"))] == ["digests/"]
+    world.happened("readings", 1)
+    assert [kind_of_origin(record) for record in (yield from delivered(world, "ducks"))] == ["containers.box"]
+    world.happened("readings", 3)
+    found = yield from delivered(world, "ducks")
+    assert [kind_of_origin(record) for record in found] == ["containers.box", "back digests/"]
+
+
 def a_digest_whose_readings_retention_has_deleted_does_not_come_back(world: World) -> Play:
     world.reader("ducks")
     limit = (KEPT_SINCE - T0) // dt.timedelta(hours=1)
@@ -632,6 +670,8 @@ def told_histories() -> dict[str, Scenario]:
         an_alert_that_retention_has_deleted_stays_in_the_feed_while_its_booking_holds,
         what_a_ship_at_sea_says_stands_until_the_readings_reach_it,
         a_digest_from_before_its_booking_is_delivered_with_it_and_goes_with_it,
+        a_digest_stays_where_its_customer_may_not_see_the_next_one,
+        a_digest_that_came_with_its_booking_goes_though_older_readings_come_before,
         a_digest_whose_readings_retention_has_deleted_does_not_come_back,
     )
     kinds = {f"{first} then {second}": of_another_kind(first, second) for first, second in combinations(KINDS, 2)}
