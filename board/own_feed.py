@@ -30,6 +30,7 @@ from deltalake.exceptions import DeltaError
 
 from board import ForEveryoneError
 from fairlead.errors import UnavailableError
+from fairlead.records.alert import RAISED_BY_SHORE
 from shore.delta.table_errors import open_table
 from shore.feeds.readers import customers_tables
 from shore.jobs.status import IN_TROUBLE, read_status
@@ -250,7 +251,6 @@ _ALERT_SHAPE: Final = {
     "kind": "VARCHAR",
     "severity": "VARCHAR",
     "state": "VARCHAR",
-    "raisedAt": "VARCHAR",
     "revision": "BIGINT",
     "acknowledgedBy": "VARCHAR",
     "geoLocation": {"latitude": "DOUBLE", "longitude": "DOUBLE"},
@@ -260,7 +260,8 @@ _ALERTS: Final = f"""
 select feed_offset, log, log_offset, equipment_reference,
     coalesce(r."alertID", log || '@' || log_offset) as alert_id, coalesce(r."kind", '') as alert,
     coalesce(r."severity", '') as severity, coalesce(r."state", '') as state, device_date_time as event_date_time,
-    coalesce(r."raisedAt", '') as raised_at, coalesce(r."revision", 0) as revision,
+    case when log like 'alerts/%' then '{RAISED_BY_SHORE}' else split_part(log, '.', 2) end as raised_at,
+    coalesce(r."revision", 0) as revision,
     coalesce(r."acknowledgedBy", '') as acknowledged_by,
     array_to_string(list_transform(
         r."evidence", lambda e: concat_ws(': ', e."name", nullif(e."detail", ''))

@@ -111,7 +111,7 @@ def alerts_found_ashore(
 
 _OF_LOG: Final = f"""
 with told as (
-    select equipment_reference, alert_id, min(raised_at) as told_by, min(event_date_time) as told_at
+    select equipment_reference, alert_id, min(split_part(log, '.', 2)) as told_by, min(event_date_time) as told_at
     from {{alerts}}
     group by all
 ),

@@ -152,9 +152,9 @@ def test_each_site_ends_only_its_own_alerts() -> None:
     rows.alert(BOX, T0 + HOUR, 1, log="alerts.star", state="CLEARED", revision=9)  # stored by an earlier release
     (box,) = boxes(feed_of(rows), NOW)
     assert [(row["raised_at"], row["state"]) for row in box.alerts] == [("tokyo", "OPENED")]
-    assert [(row["state"], row["since"]) for row in story_of(rows).alerts] == [
-        ("OPENED", T0),
-        ("CLEARED", T0 + MINUTE),
+    assert [(row["raised_at"], row["state"], row["since"]) for row in story_of(rows).alerts] == [
+        ("tokyo", "OPENED", T0),
+        ("star", "CLEARED", T0 + MINUTE),  # its last state names tokyo
     ]
 
 
