@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame
 from fairlead.errors import ConfigurationError, RefusedError, UnknownNameError
 from fairlead.kafka.endpoint import KafkaEndpoint
 from shore.datasource import register
-from shore.delta.commit import Between, conform, exchange_rows, replace_rows
+from shore.delta.commit import Between, conform, create_tables, exchange_rows, replace_rows
 from shore.delta.lake import Lake
 from shore.jobs.alerts_now import name_shore
 from shore.jobs.checkpoint import read_checkpoint
@@ -201,16 +201,21 @@ def plan_backfill(
 
 
 def apply_backfill(todo: Backfill, lake: Lake, topology: Topology, *, tell: Tell = lambda what: None) -> dict[str, int]:
-    """Repair what a plan found. Return how many rows were written, by table (or by tables that hold logs together)."""
+    """Repair what a plan found. Return how many rows were written, by table (or by tables that hold logs together).
+
+    The tables get columns that they lack: shore may not have run since an update.
+    """
     written: dict[str, int] = {}
     for each in todo.logs:
         if each.missing or each.wrong:
             tell(f"adding {each.missing + each.wrong:,} rows to {each.entry.name}")
+            create_tables(lake.spark, {lake.paths.table(name): TABLES[name] for name in each.entry.tables})
             written[each.entry.name] = repair_logs(each, lake)
     changed = {name for each in todo.logs if each.missing or each.wrong for name in each.entry.tables}
     for one in todo.derived:  # in the graph's order: inputs first
         if one.rows or changed.intersection(one.derived.inputs):
             tell(f"making {one.table} again")
+            create_tables(lake.spark, {lake.paths.table(one.table): one.derived.table})
             if rows := recompute(one.derived, lake, topology, todo.span):
                 written[one.table] = rows
                 changed.add(one.table)

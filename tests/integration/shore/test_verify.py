@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import json
 import shutil
 from pathlib import Path
 
@@ -332,6 +333,30 @@ def test_columns_that_a_release_added_are_filled_for_old_rows(
     written = tables.backfill()
     assert 400 < written["readings + readings_rejected"] < 530
     assert DeltaTable(tables.paths.table("readings")).version() == before + 1  # in one commit, not one for each log
+    assert tables.check().same is True
+    assert tables.rows().equals(rows)
+
+
+def test_a_table_that_lacks_the_newest_column_is_told_and_filled_from_the_payloads(
+    world: World, tmp_path: Path, spark: SparkSession, empty: Path
+) -> None:
+    """An earlier release has stored the readings, and shore has not run since."""
+    tables, box = Tables(world, tmp_path, spark, empty), world.box(0)
+    inspected = {"inspectionType": "REMOTE", "inspectionDate": "2026-02-20T08:00:00Z", "inspectionResult": "PASSED"}
+    sent = [json.loads(reading(box, n, T0 + n * MINUTE).value or b"") for n in range(4)]
+    sent[1]["inspection"] = sent[2]["inspection"] = [inspected]
+    world.append(
+        {world.log(box): [NewRecord(json.dumps(each).encode(), box.encode(), timestamp_ms=1) for each in sent]}
+    )
+    tables.fill({world.log(box): 5})
+    rows = tables.rows()
+    told = [value and json.loads(value) for value in rows["inspection"].to_pylist()]
+    assert told == [None, [inspected], [inspected], None]
+    old = spark.createDataFrame(rows.drop_columns(["inspection"]))
+    old.write.format("delta").mode("overwrite").option("overwriteSchema", True).save(tables.paths.table("readings"))
+    found = tables.check()
+    assert (found.same, [each.columns for each in found.differences]) == (False, [("inspection",)] * 2)
+    assert tables.backfill() == {"readings + readings_rejected": 2}
     assert tables.check().same is True
     assert tables.rows().equals(rows)
 
