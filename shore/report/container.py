@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from fairlead.errors import ConfigurationError
 from fairlead.names import container_check_digit, is_container_number
+from fairlead.records import UNREADABLE
 from fairlead.records.alert import RAISED_BY_SHORE
 from fairlead.records.reading import Inspection, newest_inspection
 from shore.paths import TablePaths
@@ -412,12 +413,13 @@ def _figures(found: Slices) -> Figures:
 
 
 def _inspection(found: Slices) -> Inspection | None:
-    """The newest inspection in the newest reading that has one."""
+    """The newest inspection in the newest reading that has one; None where it cannot be read."""
     for row in found.rows(
         "select inspection from readings where inspection is not null "
         "order by device_date_time desc, log_offset desc limit 1"
     ):
-        return newest_inspection(msgspec.json.decode(row["inspection"]))
+        with contextlib.suppress(*UNREADABLE):
+            return newest_inspection(msgspec.json.decode(row["inspection"]))
     return None
 
 

@@ -220,6 +220,13 @@ def test_the_newest_inspection_before_a_trip_is_shown(tmp_path: Path) -> None:
     assert report(TablePaths.of(tmp_path), WARM, at(1, 3)).inspection is None
 
 
+def test_an_inspection_that_is_nested_too_deeply_hides_nothing_else(tmp_path: Path) -> None:
+    """How deep JSON may be depends on how deep the calls are: what shore could read, a page may not."""
+    fill(tmp_path, {"readings": [reading(WARM, 1, at(1), inspection="[" * 5_000 + "]" * 5_000)]})
+    found = report(TablePaths.of(tmp_path), WARM)
+    assert (found.inspection, found.figures.records) == (None, 1)
+
+
 @pytest.mark.parametrize("remote", [False, True])
 def test_payloads_are_read_only_when_they_are_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, remote: bool
