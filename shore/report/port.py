@@ -6,6 +6,7 @@ is estimated from its positions (``approach``).
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import re
 from collections import defaultdict
@@ -90,7 +91,8 @@ def approach(positions: Sequence[Row], port: Place | None, booked: int, distance
     bound: Bound = "CARGO" if booked else "COURSE" if comes else "NO"
     eta = None
     if left is not None and speed is not None and sails and (gain is None or gain > _AWAY):
-        eta = newest["device_date_time"] + dt.timedelta(hours=left / speed)
+        with contextlib.suppress(OverflowError):  # its clock is at the end of the calendar
+            eta = newest["device_date_time"] + dt.timedelta(hours=left / speed)
     return Approach(
         bound=bound,
         position_date_time=newest["device_date_time"],

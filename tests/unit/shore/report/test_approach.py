@@ -8,6 +8,7 @@ import pytest
 
 from shore.report.port import Place, approach, sea_distance
 from shore.report.slices import Row
+from shore.tables.model import LAST
 from tests.support.port_story import at
 
 PORT: Place = (10.0, 0.0)
@@ -58,6 +59,14 @@ def test_without_a_speed_or_a_place_of_the_port_there_is_no_time() -> None:
     found = approach(sailing(6, 12.0), None, 1, flat)
     assert (found.eta, found.distance) == (None, None)
     assert "place is not known" in found.basis
+
+
+def test_a_ship_whose_clock_is_at_the_end_of_the_calendar_has_no_time() -> None:
+    """Slices tell a stored time beyond the calendar as its end."""
+    later = LAST - at(1, 12)
+    positions = [{**row, "device_date_time": row["device_date_time"] + later} for row in sailing(12, 12.0)]
+    found = approach(positions, PORT, 1, flat)
+    assert (found.position_date_time, found.eta) == (LAST, None)
 
 
 def test_sea_distance_goes_around_land() -> None:
