@@ -152,7 +152,8 @@ def apply_sites(
 
 
 def check_readmitted(open_store: OpenStore, sites: Collection[str], names: Collection[str]) -> str:
-    """Return a sentence about those of these users that are suspended at none of the sites that answer; "" for none.
+    """Return a sentence about those of these users that are suspended at none of the sites that answer; "" for none, or
+    where no site answers.
 
     Raises:
         NothingToReadmit: all sites answer, and none of the users is suspended at one.
@@ -168,7 +169,7 @@ def check_readmitted(open_store: OpenStore, sites: Collection[str], names: Colle
     answers = at_once(ask, sites) if names else []
     suspended = sorted({user for users in answers for user in users or ()})
     strange = sorted(set(names).difference(suspended))
-    if not strange:
+    if not strange or all(users is None for users in answers):
         return ""
     valid, away = f"suspended: {', '.join(suspended) or 'nobody'}", None in answers
     if len(strange) < len(set(names)) or away:

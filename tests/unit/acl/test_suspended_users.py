@@ -128,3 +128,4 @@ def test_names_that_are_not_suspended_are_told_with_those_that_are() -> None:
         check_readmitted(away, sites, ["ducks"])
         == "nothing to readmit for ducks at the sites that answer; suspended: nobody"
     )
+    assert check_readmitted(opened({}), sites, ["ducks"]) == ""  # nobody knows, and applying says so

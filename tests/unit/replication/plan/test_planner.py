@@ -36,6 +36,7 @@ from replication.sharing.rules import MemberInfo, Roster, WorkShare
 from replication.states import LogState, LogTrouble
 from replication.target.appender import TargetAppender
 from replication.target.mirror import MirrorPartition
+from tests.support.examples import examples
 from tests.support.ledgers import entry
 from tests.support.waits import until
 from tests.unit.replication.link.scripted import FakeFetcher
@@ -285,7 +286,7 @@ def no_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
 @given(st.lists(st.lists(ACTS, min_size=1, max_size=3), max_size=12))
 @example([[*GONE_AT_BOTH]])
 @example([[*BEYOND_AND_GONE], [LOST]])
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(600))
 def test_a_plan_of_what_has_changed_leaves_what_a_plan_of_everything_leaves(steps: list[list[Act]]) -> None:
     """After each change, planning everything once more changes nothing: which logs are followed over which link, what
     is fetched, counted, paused, waits, and is asked for elsewhere."""

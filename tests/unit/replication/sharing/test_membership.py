@@ -27,6 +27,7 @@ from replication.sharing.rules import (
     warning,
 )
 from replication.states import MemberState
+from tests.support.examples import examples
 from tests.unit.replication.sharing.coordinator import Site
 
 LOGS = [TopicPartition(f"containers.{number}", number % 3) for number in range(300)]
@@ -90,7 +91,7 @@ def happen(site: Site, what: str, number: int) -> None:
             process.due = site.now + process.member.wait
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(st.integers(1, 3), EVENTS)
 def test_whatever_happens_soon_every_log_has_one_owner(members: int, events: list[tuple[str, int, float]]) -> None:
     site = Site()
