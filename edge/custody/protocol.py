@@ -495,8 +495,6 @@ class CustodyProtocol:
         """
         try:
             move = yield from self.decide(event)  # decide before writing anything: the event may be refused
-            if known and self.was_overtaken(event.log, event.at):
-                return EventOutcome(EventResult.REPEATED)  # it was carried out before, and two moves came since
             if move is not CustodyMove.WAIT:
                 yield AppendEvent(event)
                 move = yield from self.perform(event)
@@ -539,14 +537,6 @@ class CustodyProtocol:
         """
         grant = self.view.grant(topic)
         return entered or (grant is not None and (grant.event_id == event_id or (grant.at > at and known)))
-
-    def was_overtaken(self, topic: str, at: dt.datetime) -> bool:
-        """Return whether an event was older than the log's newest grant before a grant by hand followed.
-
-        The site has then refused the event, if it waited, unless it learned of both grants at once.
-        """
-        moved = self.view.moved_before_hand(topic)
-        return moved is not None and at < moved.at <= self._now() + FUTURE
 
     def carry_out_order(
         self, order: Transfer, *, term: int | None, check: Callable[[], None]

@@ -146,8 +146,7 @@ async def recall_strays(cluster: Cluster, writers: WriterRegistry, protocol: Cus
 
     Events that are neither a log's newest grant nor among the newest events of the site are looked up in the site's
     whole ledger and events log: an event that was carried out must not move its log a second time. One that was refused
-    is among the dead letters, and waits no more unless its message came again since. Where retention may have deleted
-    its letter, the ledgers tell: it waits no more if a newer event moved its log before a grant by hand.
+    is among the dead letters, and waits no more unless its message came again since.
     """
     strays = writers.strays
 
@@ -165,8 +164,7 @@ async def recall_strays(cluster: Cluster, writers: WriterRegistry, protocol: Cus
     known: set[str] = set()
     refusals = Refusals(wanted)
     logs = [TP(writers.ledger.log), TP(writers.events.log), TP(writers.letters.log)]
-    spans = await extents(cluster, logs)
-    async for tp, found in sweep(cluster, spans):
+    async for tp, found in sweep(cluster, await extents(cluster, logs)):
         for record in found:
             if not is_data(record) or record.value is None or record.key is None:
                 continue
@@ -184,13 +182,6 @@ async def recall_strays(cluster: Cluster, writers: WriterRegistry, protocol: Cus
         if protocol.is_settled(*key, event.at, known=event.event_id in known, entered=key in entered):
             strays.carried_out(*key)
         elif refusals.cover(writers.letters.log, *key, event.received_ms):
-            strays.refused(topic, event)
-        elif (
-            spans[TP(writers.letters.log)].start > 0
-            and refusals.may_be_gone(writers.letters.log, event.received_ms)
-            and protocol.was_overtaken(topic, event.at)
-        ):
-            log.warning("%s: event %s of %s waits no more: a newer one has overtaken it", protocol.site, *key[::-1])
             strays.refused(topic, event)
 
 

@@ -22,7 +22,7 @@ from edge.messages import MessageId, RejectReason
 from edge.metrics import Metrics
 from edge.mqtt.acks import PendingAck
 from fairlead.custody.view import CustodyView
-from fairlead.kafka.convention import is_data, received_ms, time_ms
+from fairlead.kafka.convention import is_data, received_ms
 from fairlead.kafka.protocol.record import NewRecord, Record
 from fairlead.records import UNREADABLE, decoder
 from fairlead.records.edge import DeadLetter, Stray
@@ -62,11 +62,9 @@ class Refusals:
     def __init__(self, wanted: Container[str]) -> None:
         self._wanted = wanted
         self._newest: dict[tuple[str, str, str], int] = {}  # by dead-letter log, container and event id: ms since 1970
-        self._kept_from: dict[str, int] = {}  # by dead-letter log: the time of the oldest record, ms since 1970
 
     def add(self, letters: str, record: Record) -> None:
         """Add a record of a dead-letter log; ignore records that are not letters of refused events."""
-        self._kept_from.setdefault(letters, time_ms(record))
         if record.value is None or not is_data(record):
             return
         with contextlib.suppress(*UNREADABLE):
@@ -85,11 +83,6 @@ class Refusals:
         refusal has no effect. Letters of earlier releases have the time of the refusal.
         """
         return received_ms <= self._newest.get((letters, log.rpartition(".")[2], event_id), -1)
-
-    def may_be_gone(self, letters: str, received_ms: int) -> bool:
-        """Return whether a letter of an event that came at this time would be older than all records kept."""
-        kept_from = self._kept_from.get(letters)
-        return kept_from is None or received_ms < kept_from
 
 
 class _Kept:

@@ -61,9 +61,9 @@ class Seizure(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """An event that moved a log: when it happened, and its id."""
+    """An event that moved a log: the term that it made, and its id."""
 
-    at: dt.datetime
+    term: int
     event_id: str
 
 
@@ -132,9 +132,9 @@ class CustodyView:
     def _note_event(self, known: Grant, entry: CustodyEntry) -> None:
         """Keep the event that one of two grants is of, if the newer one is by hand."""
         if known.term > entry.term:
-            newer, older, moved = known.event, entry.event, Moved(entry.event_date_time, entry.event_id)
+            newer, older, moved = known.event, entry.event, Moved(entry.term, entry.event_id)
         else:
-            newer, older, moved = entry.event, known.event, Moved(known.at, known.event_id)
+            newer, older, moved = entry.event, known.event, Moved(known.term, known.event_id)
         if newer in BY_HAND and older not in BY_HAND:
             self._before_hand[known.log] = max(moved, self._before_hand.get(known.log, moved))
 

@@ -22,6 +22,14 @@ MOST_DEVICES: Final = 65_536  # remembered by id; a bound against ids without en
 _SHARED: Final = 8  # containers remembered of one id, so that a reading of a yard's gateway costs no more than another
 
 
+@dataclass(frozen=True, slots=True)
+class _Wrong:
+    """A clock that is ahead: whose, and since when its readings say so."""
+
+    device_id: str
+    since_ms: int
+
+
 class ClockRule(AlertRule):
     """A device's clock is ahead of the site's, or so far off that its readings are refused (``refused``).
 
@@ -34,12 +42,14 @@ class ClockRule(AlertRule):
     def judge_reading(self, box: ContainerState, message: ReadingMessage, ship: ShipState) -> RuleFinding | None:
         ahead = message.device_ms - box.received_ms
         wrong = ahead > box.limits.device.ahead
-        opened = box.open.get(self.kind)
-        if not wrong and self.kind in box.dismissed:
-            box.pending[self.kind] = box.received_ms
+        opened, cause = box.open.get(self.kind), box.cause(message)
+        story: _Wrong | None = box.pending.get(self.kind)
+        if not wrong:
+            box.pending.pop(self.kind, None)
+        elif story is None or story.device_id != cause.device_id:
+            box.pending[self.kind] = _Wrong(cause.device_id, box.received_ms)
         if wrong == (opened is not None):
             return None
-        cause = box.cause(message)
         if opened is not None:
             return RuleFinding("CLEARED", opened.severity, box.received_ms, (cause,), _says(self.kind, "right again"))
         detail = f"the device's clock is {ahead // 60_000} min ahead of the site's"
@@ -47,15 +57,20 @@ class ClockRule(AlertRule):
 
     def refused(self, box: ContainerState, cause: Cause, detail: str, now_ms: int) -> RuleFinding | None:
         """Judge a reading that became a dead letter because of its clock: no rule watches this container meanwhile."""
+        box.pending.pop(self.kind, None)  # worse than a clock that is only ahead
         if self.kind in box.open:
             return None
         said = f"{detail}; its readings are dead letters, and this container is not watched"
         return RuleFinding("OPENED", "WARNING", now_ms, (cause,), _says(self.kind, said))
 
     def is_same(self, box: ContainerState, dismissed: Alert, finding: RuleFinding) -> bool:
-        """Return whether the clock was never right since the dismissed alert, as far as readings are known."""
-        right_ms: int = box.pending.get(self.kind, 0)
-        return right_ms <= milliseconds(dismissed.event_date_time)
+        """Return whether the same device's clock has been ahead in every reading since the dismissed alert."""
+        story: _Wrong | None = box.pending.get(self.kind)
+        return (
+            story is not None
+            and story.since_ms <= milliseconds(dismissed.event_date_time)
+            and {story.device_id} == {each.device_id for each in dismissed.causes}
+        )
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from edge.alerts.operator import order_for
 from edge.alerts.rules import devices
 from edge.messages import ReadingMessage
 from fairlead.names import container_check_digit
-from fairlead.records.alert import Alert
+from fairlead.records.alert import Alert, Cause
 from tests.fuzz.wayin import WayIn
 from tests.unit.edge.alerts.detecting import HOUR, MINUTE, NEIGHBOURS, message, ms
 from tests.unit.edge.alerts.restarting import CRASHES, Ship, said
@@ -108,20 +108,32 @@ def test_a_clock_whose_alert_was_cleared_by_hand_is_told_again_only_after_it_was
     assert (again.kind, again.state, again.alert_id != opened.alert_id) == ("CLOCK", "OPENED", True)
 
 
-@pytest.mark.parametrize("was_right", [False, True])
-def test_a_clock_whose_alert_was_cleared_by_hand_stays_so_after_a_restart(was_right: bool) -> None:
-    """The dismissal holds after a restart too, although the readings before it are too old to be read again."""
+def test_a_clock_that_is_refused_after_its_alert_was_cleared_by_hand_is_told() -> None:
+    """Its readings are dead letters now, and nobody watches the container."""
+    aboard = Aboard()
+    [opened] = aboard.hear("one", behind=-HOUR)
+    cleared(aboard, opened)
+    cause = Cause(log="", offset=-1, device_id="one", boot_id=9, sequence=9)
+    later = ms(aboard.now + 90 * 24 * HOUR)
+    assert [each.kind for each in aboard.engine.refused(BOX, cause, "2090", later)] == ["CLOCK"]
+
+
+def test_another_device_with_a_wrong_clock_is_told_after_an_alert_was_cleared_by_hand() -> None:
+    aboard = Aboard()
+    [opened] = aboard.hear("one", behind=-HOUR)
+    cleared(aboard, opened)
+    assert [each.kind for each in aboard.hear("two", after=24 * HOUR, behind=-HOUR)] == ["CLOCK"]
+
+
+def test_a_clock_that_is_wrong_in_a_later_stay_is_told_although_it_was_cleared_by_hand_in_an_earlier_one() -> None:
     ship = Ship()
-    for n in range(40):
-        right = was_right and n == 38
-        ship.take(message(n, n * STEP + (0 if right else HOUR)), "none", ms(n * STEP))
-        if n == 0:
-            [opened] = ship.alerts
-            ship.append(ship.engine.dismiss(order_for(opened, "known", NOW), ms(0)))
-    del ship.stored[:-28]
+    ship.take(message(0, HOUR), "none", ms(0))
+    [opened] = ship.alerts
+    ship.append(ship.engine.dismiss(order_for(opened, "known", NOW), ms(0)))
+    del ship.stored[:]
     ship.restart()
-    ship.take(message(40, 40 * STEP + HOUR), "none", ms(40 * STEP))
-    assert [each.state for each in ship.alerts] == ["OPENED", "CLEARED", *(["OPENED"] if was_right else [])]
+    ship.take(message(5_000, 180 * 24 * HOUR + HOUR), "none", ms(180 * 24 * HOUR))
+    assert [each.state for each in ship.alerts] == ["OPENED", "CLEARED", "OPENED"]
 
 
 def test_a_conflict_shows_also_when_one_of_the_clocks_is_behind() -> None:

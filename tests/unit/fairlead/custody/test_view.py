@@ -125,15 +125,16 @@ def test_the_logs_of_a_holder_are_seen_as_they_are_now() -> None:
 
 @pytest.mark.parametrize("order", list(permutations(range(4))))
 def test_the_newest_event_before_a_grant_by_hand_is_known_in_any_order(order: tuple[int, ...]) -> None:
-    """The view keeps when an event last moved a log before a grant by hand, whatever follows by hand."""
+    """The view keeps the event that last moved a log before a grant by hand, whatever follows by hand. The term decides
+    which was the last: devices and terminals date events."""
     view = CustodyView()
     given = [
-        msgspec.structs.replace(entry("a", term, "tokyo"), event=event, event_date_time=AT + dt.timedelta(hours=term))
+        msgspec.structs.replace(entry("a", term, "tokyo"), event=event, event_date_time=AT - dt.timedelta(hours=term))
         for term, event in enumerate(("GTIN", "LOAD", "SEIZURE", "HAND"), 1)
     ]
     for place in order:
         view.apply(given[place])
-    assert view.moved_before_hand("a") == (AT + dt.timedelta(hours=2), "a-2")
+    assert view.moved_before_hand("a") == (2, "a-2")
     view.apply(entry("b", 1, "tokyo"))
     view.apply(entry("b", 2, "star"))
     assert view.moved_before_hand("b") is None
