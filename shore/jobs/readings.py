@@ -21,18 +21,23 @@ rows and only records that the batch is done.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 import pyarrow as pa
+from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
+from pyspark.sql.types import StructType
 
 from shore.delta.commit import append_once, is_committed
+from shore.delta.lake import Lake, computed
+from shore.delta.lease import check_lease
 from shore.jobs.model import JobContext, query_id
 from shore.jobs.query import note_read_twice
 from shore.paths import TablePaths
-from shore.source.readings import REASON
+from shore.source.readings import REASON, inspections
 from shore.tables.readings import READINGS, READINGS_REJECTED
 
 _NO_DICTIONARY: Final = {
@@ -67,3 +72,36 @@ def store(batch: DataFrame, number: int, paths: TablePaths) -> None:
     if not is_committed(paths.table(READINGS_REJECTED.name), app=app, version=number):
         rows = batch.where(F.col(REASON).isNotNull()).select(*READINGS_REJECTED.plain_schema.names)
         append_once(rows, paths.table(READINGS_REJECTED.name), app=app, version=number)
+
+
+def add_inspections(lake: Lake) -> None:
+    """Add column ``inspection`` to a table that an earlier release has stored, with what the payloads tell.
+
+    Column and values come in one commit, so that a crash leaves no table whose column lacks values. Where no payload
+    tells of an inspection, ``create_tables`` adds the column.
+    """
+    from deltalake import DeltaTable as Reader  # as in ``Lake.is_empty``
+
+    location, column = lake.paths.table(READINGS.name), READINGS.spark_schema["inspection"]
+    if not Reader.is_deltatable(location):
+        return
+    if column.name in {field.name for field in Reader(location).schema().fields}:
+        return
+    rows = lake.spark.read.format("delta").load(location).select(*READINGS.key, "payload")
+    rows = rows.where(F.col("payload").cast("string").contains('"inspection"'))
+    told = rows.mapInArrow(_inspected, StructType([*(READINGS.spark_schema[name] for name in READINGS.key), column]))
+    told = computed(told.where(F.col(column.name).isNotNull()))
+    if told.isEmpty():
+        return
+    check_lease(location)
+    condition = " and ".join(f"t.{name} = s.{name}" for name in READINGS.key)
+    merge = DeltaTable.forPath(lake.spark, location).alias("t").merge(told.alias("s"), condition)
+    merge.withSchemaEvolution().whenMatchedUpdate(set={column.name: f"s.{column.name}"}).execute()
+
+
+def _inspected(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        payloads = batch.column("payload").cast(pa.binary())
+        found = inspections(payloads, pa.array([True] * len(payloads)))
+        columns = [*(batch.column(name) for name in READINGS.key), found]
+        yield pa.RecordBatch.from_arrays(columns, names=[*READINGS.key, "inspection"])

@@ -282,6 +282,7 @@ def run(
             site = RotatingEndpoint(endpoint, spark)
             context = JobContext(topology, asked, paths, spark, max_records)
             try:
+                readings.add_inspections(context.lake)
                 create_tables(spark, {paths.table(name): table for name, table in TABLES.items()})
                 reference.write(context.lake, topology)
             except Exception as error:

@@ -21,6 +21,7 @@ from shore.delta.commit import Between, conform, create_tables, exchange_rows, r
 from shore.delta.lake import Lake
 from shore.jobs.alerts_now import name_shore
 from shore.jobs.checkpoint import read_checkpoint
+from shore.jobs.readings import add_inspections
 from shore.kept import Kept, comparable, forgotten, kept_of
 from shore.paths import TablePaths
 from shore.repair.logs import LogRepair, find_odd_rows, repair_logs
@@ -209,6 +210,7 @@ def apply_backfill(todo: Backfill, lake: Lake, topology: Topology, *, tell: Tell
     for each in todo.logs:
         if each.missing or each.wrong:
             tell(f"adding {each.missing + each.wrong:,} rows to {each.entry.name}")
+            add_inspections(lake)
             create_tables(lake.spark, {lake.paths.table(name): TABLES[name] for name in each.entry.tables})
             written[each.entry.name] = repair_logs(each, lake)
     changed = {name for each in todo.logs if each.missing or each.wrong for name in each.entry.tables}

@@ -114,7 +114,7 @@ class ReadingsCollector(Collector):
             "late": is_late(records),
             "origin": log_origin(records),
             "payload": (payload := binary(records.data, records.value)),
-            "inspection": _inspections(payload, reasons),
+            "inspection": inspections(payload, pc.is_null(reasons)),
             REASON: reasons,
         }
         found |= _rejected(records, ~np.asarray(reasons.is_null()))
@@ -156,12 +156,12 @@ class _Inspected(msgspec.Struct, frozen=True):
 _inspected: Final = msgspec.json.Decoder(_Inspected)
 
 
-def _inspections(payloads: pa.Array, reasons: pa.Array) -> pa.Array:
-    """Return the inspections of each reading as JSON, whatever their form; null where it has none, or is rejected.
+def inspections(payloads: pa.Array, read: pa.Array) -> pa.Array:
+    """Return the inspections of each reading as JSON, whatever their form; null where it has none, or is not ``read``.
 
     Few readings have any, so only payloads with the word are decoded once more.
     """
-    told = pc.and_(pc.match_substring(payloads, '"inspection"'), pc.is_null(reasons))
+    told = pc.and_(pc.match_substring(payloads, '"inspection"'), read)
     places = pc.indices_nonzero(pc.fill_null(told, False))
     found: list[str | None] = [None] * len(payloads)
     for place, payload in zip(places.to_pylist(), payloads.take(places).to_pylist(), strict=True):

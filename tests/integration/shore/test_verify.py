@@ -25,6 +25,7 @@ from shore.delta.lake import Lake
 from shore.errors import SplitStateError
 from shore.feeds.readers import FeedReader
 from shore.jobs.checkpoint import read_checkpoint, write_checkpoint
+from shore.jobs.readings import add_inspections
 from shore.jobs.runner import JOBS
 from shore.lag import job_lags
 from shore.maintenance import ExpiryStep, expire, maintenance_session
@@ -337,8 +338,9 @@ def test_columns_that_a_release_added_are_filled_for_old_rows(
     assert tables.rows().equals(rows)
 
 
+@pytest.mark.parametrize("by", ["backfill", "the next run"])
 def test_a_table_that_lacks_the_newest_column_is_told_and_filled_from_the_payloads(
-    world: World, tmp_path: Path, spark: SparkSession, empty: Path
+    world: World, tmp_path: Path, spark: SparkSession, empty: Path, by: str
 ) -> None:
     """An earlier release has stored the readings, and shore has not run since."""
     tables, box = Tables(world, tmp_path, spark, empty), world.box(0)
@@ -356,7 +358,16 @@ def test_a_table_that_lacks_the_newest_column_is_told_and_filled_from_the_payloa
     old.write.format("delta").mode("overwrite").option("overwriteSchema", True).save(tables.paths.table("readings"))
     found = tables.check()
     assert (found.same, [each.columns for each in found.differences]) == (False, [("inspection",)] * 2)
-    assert tables.backfill() == {"readings + readings_rejected": 2}
+    if by == "backfill":
+        assert tables.backfill() == {"readings + readings_rejected": 2}
+    else:
+        add_inspections(tables.lake)
+        create_tables(spark, {tables.paths.table("readings"): TABLES["readings"]})
+        filled = DeltaTable(tables.paths.table("readings"))
+        add_inspections(tables.lake)  # nothing is left to do
+        assert DeltaTable(filled.table_uri).version() == filled.version()
+        (column,) = (each for each in filled.schema().fields if each.name == "inspection")
+        assert column.metadata["comment"] == TABLES["readings"].spark_schema["inspection"].metadata["comment"]
     assert tables.check().same is True
     assert tables.rows().equals(rows)
 
