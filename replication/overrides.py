@@ -285,8 +285,10 @@ class SiteOverrides:
 
     def _is_undecided(self, tp: TopicPartition) -> bool:
         """Return whether an operator decides who writes a log, and an order about that may be unread."""
+        if self._orders.unread is None:
+            return False
         facts = self._catalog.facts(tp.topic)
-        return self._orders.unread is not None and facts is not None and facts.fixed_holder is None and not facts.moves
+        return facts is not None and facts.fixed_holder is None and not facts.moves
 
     def _pause(self, link: str, tp: TopicPartition) -> Override | None:
         facts = self._catalog.facts(tp.topic)

@@ -176,11 +176,18 @@ class Ledger:
 
     async def _retry_damaged(self, cluster: Cluster, session: FetchSession) -> None:
         await self._find_recreated(cluster)
-        for tp in self._damaged.keys() & self._positions.keys():
+        again = self._damaged.keys() & self._positions.keys()
+        ends = await cluster.end_offsets(again, seconds=0)
+        for tp in again:
+            end = ends[tp]
             if tp.topic in self._position_logs:  # its newest records may be whole, and no others are needed
                 self._new.add(tp)
-            else:
+            elif isinstance(end, int):  # a topic that is missing now may come back with its damage
                 session.set(tp, self._positions[tp])
+                if end <= self._positions[tp]:  # a new leader has not got the damaged batch
+                    self._damaged.pop(tp)
+                if tp.topic == ORDERS_TOPIC:
+                    self._orders_end = min(self._orders_end, end)  # nor perhaps the last orders
         self._damaged = dict.fromkeys(self._damaged, time.monotonic() + DAMAGED_RETRY)
 
     def _reread(self, tp: TopicPartition, why: str) -> None:
@@ -200,8 +207,6 @@ class Ledger:
         for tp in tuple(self._positions):
             if tp.topic in found and found[tp.topic].topic_id != self._ids.get(tp):
                 self._reread(tp, "its topic was deleted and created again")
-            elif tp.topic not in found and tp in self._damaged:
-                self._reread(tp, "its topic was deleted")
 
     async def _catch_up(self, cluster: Cluster, logs: set[TopicPartition]) -> set[TopicPartition]:
         """Read these logs from their start to their current end, or to a damaged batch.
@@ -222,8 +227,6 @@ class Ledger:
                 if not self._may_wait(tp):
                     raise start if not isinstance(start, int) else end  # type: ignore[misc]
                 unread.add(tp)
-                if tp.topic == ORDERS_TOPIC and tp.topic not in found:
-                    self._orders_end = 0  # the orders are deleted
                 continue
             if tp.topic == ORDERS_TOPIC and (self._orders_end or not self.ready.is_set()):
                 self._orders_end = end

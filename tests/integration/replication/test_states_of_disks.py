@@ -88,7 +88,7 @@ async def test_what_is_here_already_stays_when_the_source_damages_it(desk: Desk,
 
 
 async def test_damaged_orders_stop_only_what_they_may_forbid(lab: Lab, sites: LocalSites) -> None:
-    """The start names the damage and copies the rest; without the topic there are no orders, and all is copied."""
+    """The start names the damage and copies the rest; a start without the topic has no orders, and copies all."""
     named, movable = lab.log("alpha.named"), lab.log("any")
     for topic in (named, movable):
         await written(lab, "plain", topic)
@@ -102,7 +102,9 @@ async def test_damaged_orders_stop_only_what_they_may_forbid(lab: Lab, sites: Lo
         shown = beta.snapshot()["logs"]
         assert states({"logs": shown}) == {movable: "unavailable", ORDERS_TOPIC: "unavailable"}
         assert f"offset {at}" in shown[ORDERS_TOPIC]["cause"] and "leader" in shown[ORDERS_TOPIC]["what_to_do"]
-        await asyncio.to_thread(delete_logs, lab.kafka("beta"), [ORDERS_TOPIC])
+    await asyncio.to_thread(delete_logs, lab.kafka("beta"), [ORDERS_TOPIC])
+    beta = lab.replicator(lab.one_way(), "beta")
+    async with lab.running(beta):
         await lab.reaches("beta", movable, 15)
         assert states(beta.snapshot()) == {}
 

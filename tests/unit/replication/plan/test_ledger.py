@@ -72,6 +72,7 @@ class Kafka:
         self.lost = False
         self.damaged: set[TopicPartition] = set()  # logs of which a batch has another byte than was written
         self.damaged_at: dict[TopicPartition, int] = {}  # its offset; without one the last batch
+        self.asked = 0  # how often for topics
 
     def make(self, log: TopicPartition, *entries: bytes, start: int = 0) -> None:
         """Create a topic, or delete and recreate it."""
@@ -91,6 +92,7 @@ class Kafka:
     # ---- Cluster
 
     async def topics(self, names: Collection[str], *, refresh: bool = False) -> dict[str, TopicInfo]:
+        self.asked += 1
         return {
             tp.topic: TopicInfo(tp.topic, each[0], {0: 1}) for tp, each in self.topics_.items() if tp.topic in names
         }
@@ -98,7 +100,7 @@ class Kafka:
     async def start_offsets(self, logs: Collection[TopicPartition]) -> dict[TopicPartition, Any]:
         return {tp: self._bounds(tp)[0] for tp in logs}
 
-    async def end_offsets(self, logs: Collection[TopicPartition]) -> dict[TopicPartition, Any]:
+    async def end_offsets(self, logs: Collection[TopicPartition], **_: Any) -> dict[TopicPartition, Any]:
         return {tp: self._bounds(tp)[1] for tp in logs}
 
     def _bounds(self, tp: TopicPartition) -> Any:
@@ -196,6 +198,11 @@ class Reader:
             while not set(logs) <= set(self.ledger.custody.logs()):
                 await self.changes.wait()
                 self.changes.take()
+
+    async def asks_twice(self) -> None:
+        """Wait until the ledger has carried out what it does after it has asked for topics."""
+        before = self.kafka.asked
+        await until(lambda: self.kafka.asked >= before + 2)
 
 
 @pytest.fixture
@@ -324,16 +331,47 @@ async def test_orders_that_are_damaged_at_the_start_count_up_to_the_damage(
         assert ledger.overrides.unread is None
 
 
-async def test_damaged_orders_end_with_their_topic(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who deletes the topic gives the orders that hold again, if any does."""
+async def test_damaged_orders_end_with_a_new_topic_only(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A topic that is missing may only be hidden, by old metadata or a lost permission, and come back with its damage.
+    One with another id has other orders."""
     monkeypatch.setattr("replication.custody.ledger.DAMAGED_RETRY", 0.01)
     reader.kafka.make(ORDERS, pause("a->tokyo"))
     reader.kafka.damaged.add(ORDERS)
     reader.ledger.follow_topics([ORDERS.topic])
     async with reader.running():
-        assert reader.ledger.overrides.unread is not None
+        hidden = reader.kafka.topics_[ORDERS]
         reader.kafka.delete(ORDERS)
+        await reader.asks_twice()
+        assert reader.ledger.overrides.unread is not None
+        reader.kafka.topics_[ORDERS] = hidden
+        await reader.asks_twice()
+        trouble = reader.ledger.overrides.unread
+        assert trouble is not None and trouble == reader.ledger.orders_trouble
+        reader.kafka.damaged.clear()
+        reader.kafka.make(ORDERS, pause("b->tokyo"))
         await until(lambda: reader.ledger.overrides.unread is None)
+        assert [order.link for order in reader.ledger.overrides.pauses()] == ["b->tokyo"]
+        assert reader.ledger.orders_trouble is None
+
+
+@pytest.mark.parametrize("left", [0, 1, 2])
+async def test_damaged_orders_end_where_a_new_leader_has_fewer(
+    reader: Reader, monkeypatch: pytest.MonkeyPatch, left: int
+) -> None:
+    """Nobody has the others any more. The reader stands at offset 1, where the damaged batch was."""
+    monkeypatch.setattr("replication.custody.ledger.DAMAGED_RETRY", 0.01)
+    reader.kafka.make(ORDERS, *[pause(f"{link}->tokyo") for link in "abc"])
+    reader.kafka.damaged.add(ORDERS)
+    reader.kafka.damaged_at[ORDERS] = 1
+    reader.ledger.follow_topics([ORDERS.topic])
+    async with reader.running():
+        assert reader.ledger.overrides.unread is not None
+        reader.kafka.damaged.clear()
+        del reader.kafka.topics_[ORDERS][2][left:]
+        await until(lambda: reader.ledger.overrides.unread is None and reader.ledger.orders_trouble is None)
+        reader.kafka.add(ORDERS, pause("d->tokyo"))
+        await until(lambda: reader.ledger.orders_read == left + 1)
+        assert "d->tokyo" in [order.link for order in reader.ledger.overrides.pauses()]
 
 
 async def test_a_new_ledger_with_a_damaged_batch_holds_up_no_other(
