@@ -30,7 +30,7 @@ from acl.plan import (
 )
 from acl.rules import Binding
 from acl.saved import PlanState, Remaining, StalePlan, remaining
-from fairlead.errors import ConfigurationError, FairleadError, RefusedError, UnavailableError, nearest
+from fairlead.errors import FairleadError, RefusedError, UnavailableError, nearest
 from topologies.endpoints import EndpointResolver
 from topologies.model import Topology, check_sites
 from topologies.users import is_reserved
@@ -52,10 +52,6 @@ class NotPlanned(UnavailableError):
     """A saved plan has nothing for this site, because the site could not be read when the plan was made."""
 
     retriable = False
-
-
-class NothingToReadmit(ConfigurationError):
-    """None of the users that are to be readmitted is suspended; nothing was changed."""
 
 
 class UserSuspended(RefusedError):
@@ -151,12 +147,9 @@ def apply_sites(
     return tuple(at_once(apply_one, [site for site in named if not saved or site in planned or site in unread]))
 
 
-def check_readmitted(open_store: OpenStore, sites: Collection[str], names: Collection[str]) -> str:
+def nothing_to_readmit(open_store: OpenStore, sites: Collection[str], names: Collection[str]) -> str:
     """Return a sentence about those of these users that are suspended at none of the sites that answer; "" for none, or
-    where no site answers.
-
-    Raises:
-        NothingToReadmit: all sites answer, and none of the users is suspended at one.
+    where no site answers. Who is no longer suspended gets its rules by applying.
     """
 
     def ask(site: str) -> SuspendedUsers | None:
@@ -171,19 +164,10 @@ def check_readmitted(open_store: OpenStore, sites: Collection[str], names: Colle
     strange = sorted(set(names).difference(suspended))
     if not strange or all(users is None for users in answers):
         return ""
-    valid, away = f"suspended: {', '.join(suspended) or 'nobody'}", None in answers
-    if len(strange) < len(set(names)) or away:
-        where = " at the sites that answer" if away else ""
-        return f"nothing to readmit for {', '.join(strange)}{where}; {valid}"
-    near = nearest(strange[0], suspended)
-    raise NothingToReadmit(
-        f"nothing to readmit: {', '.join(strange)} {'is' if len(strange) == 1 else 'are'} not suspended at "
-        f"{', '.join(sites)}",
-        hint=(f"did you mean {near!r}? " if near else "")
-        + f"{valid}; who is not suspended gets its rules by fairlead acl apply without --readmit",
-        users=strange,
-        suspended=suspended,
-    )
+    where = " at the sites that answer" if None in answers else ""
+    near = next(filter(None, (nearest(name, set(suspended).difference(names)) for name in strange)), None)
+    hint = f"did you mean {near!r}? " if near else ""
+    return f"nothing to readmit for {', '.join(strange)}{where}; {hint}suspended: {', '.join(suspended) or 'nobody'}"
 
 
 def apply_topology(

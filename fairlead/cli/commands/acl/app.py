@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from acl.apply import SiteResult, apply_sites, check_complete, check_readmitted, until_done
+from acl.apply import SiteResult, apply_sites, check_complete, nothing_to_readmit, until_done
 from acl.compile import all_left_out
 from acl.explain import AccessAnswer
 from acl.explain import explain as explain_access
@@ -178,7 +178,7 @@ def apply(
     saved = _load_plan(plan, context, site or ()) if plan else None
     outside = _outside(context, sites) if create_users else ()
     stores = admin_stores(context.resolver)
-    if note := check_readmitted(stores, sites, readmit or ()):
+    if note := nothing_to_readmit(stores, sites, readmit or ()):
         errors.print(f"[yellow]{escape(note)}[/]", soft_wrap=True)
 
     @cache

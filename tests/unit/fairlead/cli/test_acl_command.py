@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from functools import partial
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from acl.apply import until_done
 from acl.audit import LogReaders, ReaderKind, ReadVerdict, TopicReader
 from acl.compile import compile_site
-from acl.history import LEAKED, UserChange, stamp
+from acl.history import LEAKED, UNTIL, UserChange, stamp
 from acl.rules import Binding
 from fairlead.cli import app as cli
 from fairlead.cli.commands.acl import app as acl
@@ -77,18 +78,28 @@ def test_a_site_that_is_away_keeps_no_other_from_its_users_and_rules(
     assert far["users_created"] == ["far-user"] and stores["far"].bindings
 
 
-def test_a_user_that_is_not_suspended_is_not_readmitted_and_that_is_said(
+def test_a_user_whose_suspension_has_run_out_gets_its_rules_and_it_is_said_that_it_is_not_suspended(
     stores: dict[str, MemoryStore], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    readmit = ["acl", "apply", "--yes", "--readmit", "analyst"]
-    assert cli.run(readmit) == ExitCode.CONFIG
-    said = " ".join(capsys.readouterr().err.split())
-    assert "analyst is not suspended at far, west" in said and "suspended: nobody" in said
-    assert not any(store.bindings for store in stores.values())
+    over = dt.datetime.now(dt.UTC).isoformat()
+    leak = UserChange(**stamp("pair", "west"), user="analyst", action="rotate", detail={**LEAKED, UNTIL: over})
+    stores["west"].entries.append(leak)
+    readmit = ["acl", "apply", "--readmit", "analyst"]
+    assert cli.run([*readmit, "--dry-run"]) == ExitCode.OK
+    said = capsys.readouterr()
+    assert "nothing to readmit for analyst; suspended: nobody" in said.err and "analyst" in said.out
+    for _ in range(2):
+        assert cli.run([*readmit, "--yes"]) == ExitCode.OK
+        assert "nothing to readmit for analyst; suspended: nobody" in capsys.readouterr().err
+        assert any(one.user == "analyst" for one in stores["west"].bindings)
 
+
+def test_one_of_two_users_to_readmit_is_not_suspended(
+    stores: dict[str, MemoryStore], capsys: pytest.CaptureFixture[str]
+) -> None:
     leak = UserChange(**stamp("pair", "west"), user="analyst", action="rotate", detail=LEAKED)
     stores["west"].entries.append(leak)
-    assert cli.run([*readmit, "--readmit", "ana"]) == ExitCode.OK
+    assert cli.run(["acl", "apply", "--yes", "--readmit", "analyst", "--readmit", "ana"]) == ExitCode.OK
     assert "nothing to readmit for ana; suspended: analyst" in capsys.readouterr().err
     assert any(one.user == "analyst" for one in stores["west"].bindings)
 
