@@ -235,10 +235,10 @@ def recording(voyage: VoyageSource, path: Path, *, with_bad: bool) -> Iterator[R
     """
     new = path.with_name(path.name + ".part")
     recorded: RecordingVoyage | None = None
+    with explained(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        stream = new.open("wb")
     try:
-        with explained(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            stream = new.open("wb")
         with stream:
             recorded = RecordingVoyage(voyage, RecordingWriter(stream, header_of(voyage.plan, with_bad=with_bad)), path)
             yield recorded

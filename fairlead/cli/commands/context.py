@@ -109,13 +109,13 @@ def writing(where: Path, what: Literal["file", "folder"], option: str = "--out")
         ) from error
 
 
-def require_writable(file: Path, option: str = "--out") -> None:
+def require_writable(file: Path) -> None:
     """Check that a file can be written, before anything else is done. Creates missing folders above it.
 
     Raises:
         UnavailableError: it is a folder, or its folder cannot be created or written.
     """
-    with writing(file, "file", option):
+    with writing(file, "file"):
         if file.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         with tempfile.TemporaryFile(dir=private_folder(file.parent)):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import errno
 import json
+import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,13 +24,13 @@ from fairlead.cli.commands.context import (
     JsonOption,
     complete_topology,
     parse_span,
-    require_writable,
     writing,
 )
 from fairlead.cli.commands.sites.local import bring_up
 from fairlead.cli.console import Consent, console, emit, errors
 from fairlead.errors import ConfigurationError, ExitCode, OptionError, UnavailableError
 from fairlead.home import home
+from fairlead.local.files import explained, nearest_existing
 from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology
 
 if TYPE_CHECKING:
@@ -95,7 +97,11 @@ def record_voyage(trip: VoyageSource, file: Path, *, with_bad: bool, as_json: bo
     """Write every message of a voyage to a file, from the model alone. An interrupted voyage leaves no file."""
     from simulators.voyage.recording import recording
 
-    require_writable(file, "fairlead voyage record FILE")
+    with writing(file, "file", "fairlead voyage record FILE"), explained(file):
+        if file.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if not nearest_existing(file.parent).is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
     with recording(trip, file, with_bad=with_bad) as written, _modelling(written, quiet=as_json) as progress:
         for count, _ in enumerate(written.steps()):
             if count % 5_000 == 0:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -114,6 +116,52 @@ def test_a_recording_in_place_of_a_folder_is_refused_before_it_is_made(
     said = " ".join(capsys.readouterr().err.split())
     assert f"{tmp_path} cannot be written: Is a directory" in said and "name another file" in said
     assert not tmp_path.with_name(f"{tmp_path.name}.part").exists()
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        ["mkdir"],
+        ["stat"],
+        ["open", "unlink"],  # a disk that is read-only refuses to delete what is not there
+    ],
+)
+def test_a_recording_where_nothing_may_be_written_is_refused(
+    calls: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "deeper"
+
+    def forbid(call: str) -> None:
+        usual = getattr(Path, call)
+
+        def not_allowed(path: Path, *args: object, **options: object) -> object:
+            if folder in (path, path.parent):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+            return usual(path, *args, **options)
+
+        monkeypatch.setattr(Path, call, not_allowed)
+
+    for call in calls:
+        forbid(call)
+    assert run(["voyage", "record", str(folder / "voyage.gz"), "minimal"]) == ExitCode.REFUSED
+    assert f"{folder / 'voyage.gz'} cannot be written: Permission denied" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize("below", ["voyage.gz", "deeper/voyage.gz"])
+def test_a_recording_below_a_file_is_refused(below: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("mine", encoding="utf-8")
+    out = tmp_path / "file" / below
+    assert run(["voyage", "record", str(out), "minimal"]) == ExitCode.UNAVAILABLE
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"{out} cannot be written: Not a directory" in said and "name another file" in said
+
+
+def test_a_recording_makes_folders_that_others_may_read(tmp_path: Path) -> None:
+    file = tmp_path / "deeper" / "voyage.gz"
+    usual = tmp_path / "usual"
+    usual.mkdir()
+    assert run(["voyage", "record", str(file), "minimal"]) == ExitCode.OK
+    assert file.is_file() and file.parent.stat().st_mode == usual.stat().st_mode
 
 
 @pytest.mark.parametrize("deeper", ["", "x"])
