@@ -30,6 +30,7 @@ from fairlead.errors import ConfigurationError, OptionError, UnavailableError, U
 from fairlead.kafka.endpoint import KafkaEndpoint, SaslMechanism
 from fairlead.local.files import write_file
 from fairlead.local.passwords import secret_variable
+from fairlead.names import parse_log
 from fairlead.records import UNREADABLE, decoder
 from fairlead.records.alert import Alert
 from fairlead.records.booking import Retraction
@@ -568,7 +569,7 @@ def _words(record: Received) -> str:
     with contextlib.suppress(*UNREADABLE):
         alert = _alerts.decode(value)
         evidence = ", ".join(f"{one.name} ({one.detail})" if one.detail else one.name for one in alert.evidence)
-        return f"{alert.severity} {alert.kind} {alert.state.lower()} by {alert.raised_at}: {evidence}"
+        return f"{alert.severity} {alert.kind} {alert.state.lower()} by {_raised_at(alert, record)}: {evidence}"
     with contextlib.suppress(*UNREADABLE):
         entry = ledger_entries.decode(value)
         if isinstance(entry, CustodyEntry):
@@ -578,6 +579,16 @@ def _words(record: Received) -> str:
         taken = _retractions.decode(value)
         return f"takes back offset {taken.feed_offset} ({taken.retracts})"
     return value.decode(errors="replace")
+
+
+def _raised_at(alert: Alert, record: Received) -> str:
+    """Return the site whose log has an alert. Release 0.1.0 stored alerts that name another."""
+    origin = (dict(record.headers).get(ORIGIN) or b"").decode(errors="replace").rpartition("@")[0]
+    for topic in (record.topic, origin):
+        log = parse_log(topic)
+        if log is not None and log.stream == "alerts":
+            return log.key
+    return alert.raised_at
 
 
 def _time(milliseconds: int) -> dt.datetime:

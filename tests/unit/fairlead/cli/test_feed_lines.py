@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import json
 
@@ -14,6 +15,7 @@ from fairlead.records import encode
 from fairlead.records.alert import Alert, Evidence
 from fairlead.records.booking import Retraction
 from fairlead.records.custody import CustodyEntry, CustodyEvent
+from fairlead.records.headers import ORIGIN
 from fairlead.records.reading import Device, Measurements, Reading, Setpoints
 
 WHEN = dt.datetime(2026, 9, 21, 16, 51, 12, tzinfo=dt.UTC)
@@ -54,20 +56,38 @@ def test_a_time_that_utc_does_not_have_is_told_as_it_is(time: str) -> None:
     assert line.split()[1:3] == time.split("T")
 
 
-def test_an_alert_in_words() -> None:
-    alert = Alert(
+def raised(by: str) -> Alert:
+    return Alert(
         alert_id="x",
         kind="OVERBOARD",
         severity="CRITICAL",
         state="OPENED",
         equipment_reference=BOX,
-        raised_at="duck-star",
+        raised_at=by,
         event_date_time=WHEN,
         raised_date_time=WHEN,
         evidence=(Evidence(name="impact", weight=0.3, detail="15.5 g"), Evidence(name="tilt", weight=0.4)),
     )
-    line = as_line(received(encode(alert)))
+
+
+def test_an_alert_in_words() -> None:
+    line = as_line(received(encode(raised("duck-star"))))
     assert line.endswith(f"{BOX}  CRITICAL OVERBOARD opened by duck-star: impact (15.5 g), tilt")
+
+
+@pytest.mark.parametrize(
+    ("topic", "origin", "claimed", "shown"),
+    [
+        ("feeds.ducks", b"alerts.duck-star@3", "tokyo", "duck-star"),  # stored by 0.1.0
+        ("feeds.ducks", f"alerts/{BOX}/a.1@0".encode(), "shore", "shore"),
+        ("feeds.ducks", None, "tokyo", "tokyo"),
+        ("alerts.duck-star", b"alerts.tokyo@3", "tokyo", "duck-star"),  # a site's own log
+    ],
+)
+def test_an_alert_is_of_the_site_whose_log_has_it(topic: str, origin: bytes | None, claimed: str, shown: str) -> None:
+    record = received(encode(raised(claimed)))
+    line = as_line(dataclasses.replace(record, topic=topic, headers=((ORIGIN, origin),)))
+    assert f" opened by {shown}: " in line
 
 
 def moved(event: CustodyEvent, from_site: str | None, to_site: str | None) -> bytes:
