@@ -77,8 +77,9 @@ def store(batch: DataFrame, number: int, paths: TablePaths) -> None:
 def add_inspections(lake: Lake) -> None:
     """Add column ``inspection`` to a table that an earlier release has stored, with what the payloads tell.
 
-    Column and values come in one commit, so that a crash leaves no table whose column lacks values. Where no payload
-    tells of an inspection, ``create_tables`` adds the column.
+    Column and values come in one commit, so that a crash leaves no table whose column lacks values. All payloads are
+    read, and each file with an inspection is written anew. Where no payload tells of one, ``create_tables`` adds the
+    column.
     """
     from deltalake import DeltaTable as Reader  # as in ``Lake.is_empty``
 
@@ -89,12 +90,13 @@ def add_inspections(lake: Lake) -> None:
         return
     rows = lake.spark.read.format("delta").load(location).select(*READINGS.key, "payload")
     rows = rows.where(F.col("payload").cast("string").contains('"inspection"'))
-    told = rows.mapInArrow(_inspected, StructType([*(READINGS.spark_schema[name] for name in READINGS.key), column]))
-    told = computed(told.where(F.col(column.name).isNotNull()))
+    known = (*READINGS.key, "payload")
+    told = rows.mapInArrow(_inspected, StructType([*(READINGS.spark_schema[name] for name in known), column]))
+    told = computed(told.where(F.col(column.name).isNotNull()).dropDuplicates(list(known)))  # rows may be there twice
     if told.isEmpty():
         return
     check_lease(location)
-    condition = " and ".join(f"t.{name} = s.{name}" for name in READINGS.key)
+    condition = " and ".join(f"t.{name} = s.{name}" for name in known)
     merge = DeltaTable.forPath(lake.spark, location).alias("t").merge(told.alias("s"), condition)
     merge.withSchemaEvolution().whenMatchedUpdate(set={column.name: f"s.{column.name}"}).execute()
 
@@ -103,5 +105,5 @@ def _inspected(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         payloads = batch.column("payload").cast(pa.binary())
         found = inspections(payloads, pa.array([True] * len(payloads)))
-        columns = [*(batch.column(name) for name in READINGS.key), found]
-        yield pa.RecordBatch.from_arrays(columns, names=[*READINGS.key, "inspection"])
+        columns = [*(batch.column(name) for name in READINGS.key), payloads, found]
+        yield pa.RecordBatch.from_arrays(columns, names=[*READINGS.key, "payload", "inspection"])

@@ -29,6 +29,7 @@ from shore.tables import TABLES
 from shore.tables.alerts_now import ALERTS_NOW
 from shore.tables.graph import Derived
 from shore.tables.model import MICROSECOND
+from shore.tables.readings import READINGS
 from shore.verify.catalogue import BY_STATE, DERIVED, FROM_LOGS, FromLogs, mended_by, sources_of
 from shore.verify.compare import compare
 from topologies.model import Topology
@@ -210,7 +211,8 @@ def apply_backfill(todo: Backfill, lake: Lake, topology: Topology, *, tell: Tell
     for each in todo.logs:
         if each.missing or each.wrong:
             tell(f"adding {each.missing + each.wrong:,} rows to {each.entry.name}")
-            add_inspections(lake)
+            if READINGS.name in each.entry.tables:
+                add_inspections(lake)
             create_tables(lake.spark, {lake.paths.table(name): TABLES[name] for name in each.entry.tables})
             written[each.entry.name] = repair_logs(each, lake)
     changed = {name for each in todo.logs if each.missing or each.wrong for name in each.entry.tables}

@@ -7,6 +7,7 @@ device. Their times are times of receipt, because the devices' own clocks may be
 from __future__ import annotations
 
 import datetime as dt
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
@@ -22,12 +23,13 @@ MOST_DEVICES: Final = 65_536  # remembered by id; a bound against ids without en
 _SHARED: Final = 8  # containers remembered of one id, so that a reading of a yard's gateway costs no more than another
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Wrong:
-    """A clock that is ahead: whose, and since when its readings say so."""
+    """Readings with a wrong clock since the last one with a right clock, counted by device and by whether they are
+    refused. ``newest``: which the newest counts for."""
 
-    device_id: str
-    since_ms: int
+    counts: Counter[tuple[str, bool]]
+    newest: tuple[str, bool]
 
 
 class ClockRule(AlertRule):
@@ -43,11 +45,10 @@ class ClockRule(AlertRule):
         ahead = message.device_ms - box.received_ms
         wrong = ahead > box.limits.device.ahead
         opened, cause = box.open.get(self.kind), box.cause(message)
-        story: _Wrong | None = box.pending.get(self.kind)
-        if not wrong:
+        if wrong:
+            self._note(box, cause, refused=False)
+        else:
             box.pending.pop(self.kind, None)
-        elif story is None or story.device_id != cause.device_id:
-            box.pending[self.kind] = _Wrong(cause.device_id, box.received_ms)
         if wrong == (opened is not None):
             return None
         if opened is not None:
@@ -57,20 +58,24 @@ class ClockRule(AlertRule):
 
     def refused(self, box: ContainerState, cause: Cause, detail: str, now_ms: int) -> RuleFinding | None:
         """Judge a reading that became a dead letter because of its clock: no rule watches this container meanwhile."""
-        box.pending.pop(self.kind, None)  # worse than a clock that is only ahead
+        self._note(box, cause, refused=True)
         if self.kind in box.open:
             return None
         said = f"{detail}; its readings are dead letters, and this container is not watched"
         return RuleFinding("OPENED", "WARNING", now_ms, (cause,), _says(self.kind, said))
 
     def is_same(self, box: ContainerState, dismissed: Alert, finding: RuleFinding) -> bool:
-        """Return whether the same device's clock has been ahead in every reading since the dismissed alert."""
+        """Return whether the device's clock was wrong in the same way before, and has not been right since."""
         story: _Wrong | None = box.pending.get(self.kind)
-        return (
-            story is not None
-            and story.since_ms <= milliseconds(dismissed.event_date_time)
-            and {story.device_id} == {each.device_id for each in dismissed.causes}
-        )
+        return story is not None and story.counts[story.newest] > 1
+
+    def _note(self, box: ContainerState, cause: Cause, *, refused: bool) -> None:
+        key = cause.device_id, refused
+        story: _Wrong = box.pending.setdefault(self.kind, _Wrong(Counter(), key))
+        if key not in story.counts and len(story.counts) >= _SHARED:
+            story.counts.clear()
+        story.newest = key
+        story.counts[key] += 1
 
 
 @dataclass(slots=True)

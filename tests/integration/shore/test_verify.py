@@ -338,7 +338,7 @@ def test_columns_that_a_release_added_are_filled_for_old_rows(
     assert tables.rows().equals(rows)
 
 
-@pytest.mark.parametrize("by", ["backfill", "the next run"])
+@pytest.mark.parametrize("by", ["backfill", "the next run", "the next run, of a row that is there twice"])
 def test_a_table_that_lacks_the_newest_column_is_told_and_filled_from_the_payloads(
     world: World, tmp_path: Path, spark: SparkSession, empty: Path, by: str
 ) -> None:
@@ -354,8 +354,15 @@ def test_a_table_that_lacks_the_newest_column_is_told_and_filled_from_the_payloa
     rows = tables.rows()
     told = [value and json.loads(value) for value in rows["inspection"].to_pylist()]
     assert told == [None, [inspected], [inspected], None]
-    old = spark.createDataFrame(rows.drop_columns(["inspection"]))
+    twice = pa.concat_tables([rows, rows.slice(2, 1)]) if "twice" in by else rows
+    old = spark.createDataFrame(twice.drop_columns(["inspection"]))
     old.write.format("delta").mode("overwrite").option("overwriteSchema", True).save(tables.paths.table("readings"))
+    if twice is not rows:
+        add_inspections(tables.lake)
+        assert [value and json.loads(value) for value in tables.rows()["inspection"].to_pylist()].count(
+            [inspected]
+        ) == 3
+        return
     found = tables.check()
     assert (found.same, [each.columns for each in found.differences]) == (False, [("inspection",)] * 2)
     if by == "backfill":
