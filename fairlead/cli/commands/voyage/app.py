@@ -102,7 +102,11 @@ def record_voyage(trip: VoyageSource, file: Path, *, with_bad: bool, as_json: bo
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         if not nearest_existing(file.parent).is_dir():
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
-    with recording(trip, file, with_bad=with_bad) as written, _modelling(written, quiet=as_json) as progress:
+    with (
+        writing(file, "file", "fairlead voyage record FILE"),
+        recording(trip, file, with_bad=with_bad) as written,
+        _modelling(written, quiet=as_json) as progress,
+    ):
         for count, _ in enumerate(written.steps()):
             if count % 5_000 == 0:
                 progress(count)

@@ -156,6 +156,17 @@ def test_a_recording_below_a_file_is_refused(below: str, tmp_path: Path, capsys:
     assert f"{out} cannot be written: Not a directory" in said and "name another file" in said
 
 
+@pytest.mark.parametrize("name", ["dangling/voyage.gz", f"{'x' * 252}", "taken.gz"])
+def test_a_recording_whose_file_cannot_be_made_is_refused(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "dangling").symlink_to(tmp_path / "nothing")
+    (tmp_path / "taken.gz.part").mkdir()
+    assert run(["voyage", "record", str(tmp_path / name), "minimal"]) == ExitCode.UNAVAILABLE
+    said = " ".join(capsys.readouterr().err.split())
+    assert "cannot be written" in said and "name another file" in said
+
+
 def test_a_recording_makes_folders_that_others_may_read(tmp_path: Path) -> None:
     file = tmp_path / "deeper" / "voyage.gz"
     usual = tmp_path / "usual"
