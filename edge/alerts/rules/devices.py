@@ -44,13 +44,14 @@ class ClockRule(AlertRule):
     def judge_reading(self, box: ContainerState, message: ReadingMessage, ship: ShipState) -> RuleFinding | None:
         ahead = message.device_ms - box.received_ms
         wrong = ahead > box.limits.device.ahead
-        opened, cause = box.open.get(self.kind), box.cause(message)
+        opened = box.open.get(self.kind)
         if wrong:
-            self._note(box, cause, refused=False)
+            self._note(box, message.identity.device, refused=False)
         else:
             box.pending.pop(self.kind, None)
         if wrong == (opened is not None):
             return None
+        cause = box.cause(message)
         if opened is not None:
             return RuleFinding("CLEARED", opened.severity, box.received_ms, (cause,), _says(self.kind, "right again"))
         detail = f"the device's clock is {ahead // 60_000} min ahead of the site's"
@@ -58,7 +59,7 @@ class ClockRule(AlertRule):
 
     def refused(self, box: ContainerState, cause: Cause, detail: str, now_ms: int) -> RuleFinding | None:
         """Judge a reading that became a dead letter because of its clock: no rule watches this container meanwhile."""
-        self._note(box, cause, refused=True)
+        self._note(box, cause.device_id, refused=True)
         if self.kind in box.open:
             return None
         said = f"{detail}; its readings are dead letters, and this container is not watched"
@@ -69,8 +70,8 @@ class ClockRule(AlertRule):
         story: _Wrong | None = box.pending.get(self.kind)
         return story is not None and story.counts[story.newest] > 1
 
-    def _note(self, box: ContainerState, cause: Cause, *, refused: bool) -> None:
-        key = cause.device_id, refused
+    def _note(self, box: ContainerState, device: str, *, refused: bool) -> None:
+        key = device, refused
         story: _Wrong = box.pending.setdefault(self.kind, _Wrong(Counter(), key))
         if key not in story.counts and len(story.counts) >= _SHARED:
             story.counts.clear()
