@@ -7,8 +7,7 @@ One port with a real broker; tables of ``--rows`` readings of ``--boxes`` contai
 ``fairlead shore compact`` leaves them; 2,000 of the boxes stand on the dock, the others are on 40 ships. The board is a
 process of its own, ``fairlead board``. ``--people`` have the port's page open and load it again every ten seconds; one
 more opens pages of containers, each another one. Meanwhile each ship has a new position every ten seconds. Then
-``--streams`` event streams are open, and an alert is raised each
-second. Writes ``build/bench/board.json``.
+``--streams`` event streams are open, and an alert is raised each second. Writes ``build/bench/board.json``.
 
 Most of the time goes into the tables. ``--tables`` keeps them in a folder, and finds them there the next time.
 """

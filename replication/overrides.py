@@ -268,7 +268,7 @@ class SiteOverrides:
 
     def allows(self, link: str, tp: TopicPartition) -> bool:
         """Return whether a log may be followed over a link."""
-        if self._orders.released(str(tp)) is not None:  # also if it is not here yet
+        if self._is_released(tp):
             return False
         if self._is_undecided(tp):
             self._undecided.add(tp)
@@ -280,8 +280,11 @@ class SiteOverrides:
 
     def would_allow(self, link: str, tp: TopicPartition) -> bool:
         """Return the result of ``allows`` without showing the log as paused."""
-        is_released = self._orders.released(str(tp)) is not None
-        return not is_released and not self._is_undecided(tp) and self._pause(link, tp) is None
+        return not self._is_released(tp) and not self._is_undecided(tp) and self._pause(link, tp) is None
+
+    def _is_released(self, tp: TopicPartition) -> bool:
+        """Return whether a log was promoted or failed over, also if it is not here yet."""
+        return self._orders.released(str(tp)) is not None
 
     def _is_undecided(self, tp: TopicPartition) -> bool:
         """Return whether an operator decides who writes a log, and an order about that may be unread."""

@@ -90,17 +90,21 @@ async def port_view(board: Board, code: str) -> PortView:
 
 def _read(board: Board, code: str) -> PortView:
     """Read the tables; where they are as they were, take what was made of them, because that takes half a second."""
-    made_of, before = stamps(board.paths, _TABLES), board.last_answer(("port", code))
-    if isinstance(before, PortView) and before.made_of == made_of:
-        doubts = table_warnings(board.context.folder, board.paths, before.report.versions)
-        return dataclasses.replace(before, doubts=doubts)
+    made_of, view = stamps(board.paths, _TABLES), board.last_answer(("port", code))
+    if not isinstance(view, PortView) or view.made_of != made_of:
+        view = _made(board, code, made_of)
+    doubts = table_warnings(board.context.folder, board.paths, view.report.versions)
+    return dataclasses.replace(view, doubts=doubts)
+
+
+def _made(board: Board, code: str, made_of: Mapping[str, tuple[str, int]]) -> PortView:
+    """Return what the tables, which have these ids and versions, say of a port; ``doubts`` are not known yet."""
     report = port_report(board.paths, code, most=_MOST)
     with open_slices(board.paths) as slices:
         outlook = _outlook(slices)
     html = board.text("port_boxes.html.j2", outlook=outlook, **_boxes(report))
-    doubts = table_warnings(board.context.folder, board.paths, report.versions)
     bare = {name: tuple(_without_boxes(getattr(report, name))) for name in ("arriving", "in_port")}
-    return PortView(made_of, msgspec.structs.replace(report, **bare), doubts, html)
+    return PortView(made_of, msgspec.structs.replace(report, **bare), (), html)
 
 
 def _without_boxes(ships: Iterable[Ship]) -> Iterator[Ship]:

@@ -34,6 +34,7 @@ from pyspark.sql.types import StructType
 from shore.delta.commit import append_once, is_committed
 from shore.delta.lake import Lake, computed
 from shore.delta.lease import check_lease
+from shore.delta.table_errors import open_table
 from shore.jobs.model import JobContext, query_id
 from shore.jobs.query import note_read_twice
 from shore.paths import TablePaths
@@ -80,17 +81,17 @@ def add_inspections(lake: Lake) -> None:
     Column and values come in one commit, so that a crash leaves no table whose column lacks values. All payloads are
     read, and each file with an inspection is written anew. Where no payload tells of one, ``create_tables`` adds the
     column.
-    """
-    from deltalake import DeltaTable as Reader  # as in ``Lake.is_empty``
 
+    Raises:
+        UnavailableError: the table cannot be opened.
+    """
     location, column = lake.paths.table(READINGS.name), READINGS.spark_schema["inspection"]
-    if not Reader.is_deltatable(location):
+    there = open_table(lake.paths, READINGS.name)
+    if there is None or column.name in {field.name for field in there.schema().fields}:
         return
-    if column.name in {field.name for field in Reader(location).schema().fields}:
-        return
-    rows = lake.spark.read.format("delta").load(location).select(*READINGS.key, "payload")
-    rows = rows.where(F.col("payload").cast("string").contains('"inspection"'))
     known = (*READINGS.key, "payload")
+    rows = lake.spark.read.format("delta").load(location).select(*known)
+    rows = rows.where(F.col("payload").cast("string").contains('"inspection"'))
     told = rows.mapInArrow(_inspected, StructType([*(READINGS.spark_schema[name] for name in known), column]))
     told = computed(told.where(F.col(column.name).isNotNull()).dropDuplicates(list(known)))  # rows may be there twice
     if told.isEmpty():
@@ -104,6 +105,6 @@ def add_inspections(lake: Lake) -> None:
 def _inspected(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         payloads = batch.column("payload").cast(pa.binary())
-        found = inspections(payloads, pa.array([True] * len(payloads)))
+        found = inspections(payloads, payloads.is_valid())
         columns = [*(batch.column(name) for name in READINGS.key), payloads, found]
         yield pa.RecordBatch.from_arrays(columns, names=[*READINGS.key, "payload", "inspection"])

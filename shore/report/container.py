@@ -179,7 +179,6 @@ def _of_shore(slices: Slices) -> list[Row]:
     )
 
 
-_PAYLOAD: Final = ("payload",)
 _READINGS: Final = """
 create temp table readings as
 select * from all_readings
@@ -315,7 +314,8 @@ def open_container(
         found.add("containers_now", of_container(number))
         for name, (start, end) in _TIMES.items():
             found.add(name, of_container(number) & _within(start, end, since, until))
-        found.load("readings", "equipment_reference", number, as_="all_readings", without=() if payloads else _PAYLOAD)
+        without = () if payloads else ("payload",)
+        found.load("readings", "equipment_reference", number, as_="all_readings", without=without)
         found.run(_READINGS, since=since, until=until)
         found.add("bookings", of_container(number), as_="all_bookings")  # periods follow from all states
         found.check_any()

@@ -18,11 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from fairlead.records import Decoder
+from fairlead.records import UNREADABLE, Decoder
 from shore.tables.model import TIME, Column
 
 _encoder = msgspec.json.Encoder()
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _NOT_HELD = (pa.ArrowException, OverflowError, ValueError)
 
 
@@ -72,7 +71,7 @@ def read_strict(values: Sequence[bytes | None], columns: Sequence[Column], decod
                 raise msgspec.DecodeError("the record has no value")
             rows.append(decoder.decode(value))
             problems.append(None)
-        except _UNREADABLE as error:
+        except UNREADABLE as error:
             rows.append(None)
             problems.append(str(error))
     try:
@@ -236,7 +235,7 @@ class TolerantReader:
             try:
                 rows.append(self._row(value))
                 problems.append(None)
-            except _UNREADABLE as error:
+            except UNREADABLE as error:
                 rows.append([None] * len(self._columns))
                 problems.append(str(error))
         read = problems.count(None)
@@ -251,7 +250,7 @@ class TolerantReader:
             raise msgspec.DecodeError("the record has no value")
         try:
             record = self._whole.decode(value)
-        except _UNREADABLE:
+        except UNREADABLE:
             self._needed.decode(value)  # raises where a required field cannot be read
             parts = self._parts.decode(value)  # others need not be readable, nor does the fast reader look at them
             loose = {head: msgspec.json.decode(getattr(parts, head)) for head in self._heads}

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from fairlead.kafka.columnar import Columns
 from fairlead.names import parse_log
-from fairlead.records import decoder
+from fairlead.records import UNREADABLE, decoder
 from fairlead.records.reading import Base, Device, Reading, check_year
 from shore.source.columns import (
     Collector,
@@ -165,7 +165,7 @@ def inspections(payloads: pa.Array, read: pa.Array) -> pa.Array:
     places = pc.indices_nonzero(pc.fill_null(told, False))
     found: list[str | None] = [None] * len(payloads)
     for place, payload in zip(places.to_pylist(), payloads.take(places).to_pylist(), strict=True):
-        with contextlib.suppress(msgspec.DecodeError, ValueError, OverflowError, RecursionError):
+        with contextlib.suppress(*UNREADABLE, ValueError, OverflowError):
             value = _inspected.decode(payload).inspection
             found[place] = None if value is None else msgspec.json.encode(value).decode()
     return pa.array(found, pa.string())

@@ -19,13 +19,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from fairlead.cli.commands.board import start_in_background, usual_site
-from fairlead.cli.commands.context import (
-    DryRunOption,
-    JsonOption,
-    complete_topology,
-    parse_span,
-    writing,
-)
+from fairlead.cli.commands.context import DryRunOption, JsonOption, complete_topology, parse_span, writing
 from fairlead.cli.commands.sites.local import bring_up
 from fairlead.cli.console import Consent, console, emit, errors
 from fairlead.errors import ConfigurationError, ExitCode, OptionError, UnavailableError
@@ -97,19 +91,16 @@ def record_voyage(trip: VoyageSource, file: Path, *, with_bad: bool, as_json: bo
     """Write every message of a voyage to a file, from the model alone. An interrupted voyage leaves no file."""
     from simulators.voyage.recording import recording
 
-    with writing(file, "file", "fairlead voyage record FILE"), explained(file):
-        if file.is_dir():
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        if not nearest_existing(file.parent).is_dir():
-            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
-    with (
-        writing(file, "file", "fairlead voyage record FILE"),
-        recording(trip, file, with_bad=with_bad) as written,
-        _modelling(written, quiet=as_json) as progress,
-    ):
-        for count, _ in enumerate(written.steps()):
-            if count % 5_000 == 0:
-                progress(count)
+    with writing(file, "file", "fairlead voyage record FILE"):
+        with explained(file):
+            if file.is_dir():
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+            if not nearest_existing(file.parent).is_dir():
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        with recording(trip, file, with_bad=with_bad) as written, _modelling(written, quiet=as_json) as progress:
+            for count, _ in enumerate(written.steps()):
+                if count % 5_000 == 0:
+                    progress(count)
     size = file.stat().st_size
     body = {"file": str(file), "bytes": size, "topology": trip.plan.topology.name, "scenario": trip.plan.scenario.name}
     shown = f"recording: {escape(str(file))}, {size:,} bytes"
