@@ -28,8 +28,8 @@ from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from shore.delta.diff import MISSING, differences
-from shore.delta.lake import Lake, computed
+from shore.delta.diff import KINDS, MISSING, differences
+from shore.delta.lake import Lake, computed_and_counted
 from shore.delta.lease import check_lease
 from shore.tables.model import Table
 
@@ -177,22 +177,20 @@ def replace_rows(
     bounds = tuple(bounds)
     fresh = conform(fresh, table)
     if lake.is_empty(table.name):
-        fresh = computed(fresh)
-        count = fresh.count()
-        if count:
+        fresh, counts = computed_and_counted(fresh, rows=F.count(F.lit(1)))
+        if counts["rows"]:
             lake.append(table.name, fresh)
-        return count
+        return counts["rows"]
     if stored is None:
         stored = stored_rows(lake, table, within, bounds)
     stored = stored.select(*table.plain_schema.names)
-    odd = computed(differences(stored, fresh, table.key))
-    counts = {row["what"]: row["count"] for row in odd.groupBy("what").count().collect()}
-    if not counts:
-        return 0
-    if counts.keys() == {MISSING}:
+    odd = differences(stored, fresh, table.key)
+    odd, counts = computed_and_counted(odd, **{kind: F.count_if(F.col("what") == kind) for kind in KINDS})
+    kinds = {kind for kind, count in counts.items() if count}
+    if kinds == {MISSING}:
         lake.append(table.name, odd.select("expected.*"))
-    else:
-        lake.merge(table, odd, reduce(and_, (bound.of("t.") for bound in bounds), F.lit(True)))
+    elif kinds:
+        lake.merge(table, odd, kinds, reduce(and_, (bound.of("t.") for bound in bounds), F.lit(True)))
     return sum(counts.values())
 
 
@@ -212,7 +210,7 @@ def exchange_rows(lake: Lake, table: Table, keys: DataFrame, fresh: DataFrame, *
     source = conform(fresh, table).unionByName(gone, allowMissingColumns=True)
     condition = reduce(and_, (F.col(f"t.{name}") == F.col(f"s._{name}") for name in table.key))
     condition = reduce(and_, (bound.of("t.") for bound in bounds), condition)
-    values: dict[str, str | Column] = {name: F.col(f"s.{name}") for name in table.plain_schema.names}
+    values: dict[str, str | Column] = {name: f"s.`{name}`" for name in table.plain_schema.names}
     location = lake.paths.table(table.name)
     check_lease(location)
     merge = DeltaTable.forPath(lake.spark, location).alias("t").merge(source.alias("s"), condition)
@@ -226,9 +224,10 @@ def exchange_rows(lake: Lake, table: Table, keys: DataFrame, fresh: DataFrame, *
 def conform(rows: DataFrame, table: Table) -> DataFrame:
     """Return rows with the table's columns, in its order and types. Missing columns are null."""
     there = set(rows.columns)
-    return rows.select(
+    return rows.selectExpr(
         *(
-            (F.col(field.name) if field.name in there else F.lit(None)).cast(field.dataType).alias(field.name)
+            f"cast({f'`{field.name}`' if field.name in there else 'null'} as {field.dataType.simpleString()})"
+            f" as `{field.name}`"
             for field in table.spark_schema.fields
         )
     )

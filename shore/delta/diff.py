@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DoubleType, FloatType
 
@@ -16,7 +16,7 @@ TOLERANCE: Final = 1e-9
 """Relative difference that equal floating point numbers may have: sums depend on the order of their terms."""
 NEAR_ZERO: Final = 1e-9
 """Absolute difference that they may have as well: near zero, a relative difference means nothing."""
-MISSING, EXTRA, CHANGED = "missing", "extra", "changed"
+MISSING, EXTRA, CHANGED = KINDS = "missing", "extra", "changed"
 
 
 def differences(
@@ -41,7 +41,7 @@ def differences(
     right = expected.select(F.struct(*names).alias("expected"))
     same_key = [F.col(f"found.{name}") == F.col(f"expected.{name}") for name in key]
     joined = left.join(right, on=same_key, how="full_outer")
-    odd = F.array_compact(F.array(*(F.when(_differs(name, types[name], tolerance), F.lit(name)) for name in values)))
+    odd = F.expr(f"array_compact(array({', '.join(_differs(name, types[name], tolerance) for name in values)}))")
     what = (
         F.when(F.col("found").isNull(), MISSING)
         .when(F.col("expected").isNull(), EXTRA)
@@ -54,10 +54,12 @@ def differences(
     return marked.withColumn("what", what).where("what is not null").select("what", "found", "expected", "columns")
 
 
-def _differs(name: str, kind: DataType, tolerance: float) -> Column:
-    left, right = F.col(f"found.{name}"), F.col(f"expected.{name}")
-    same = left.eqNullSafe(right)
+def _differs(name: str, kind: DataType, tolerance: float) -> str:
+    """Return the SQL expression of a column's name where it differs, else null. One text takes a tenth of the calls to
+    Java that as many column functions take."""
+    left, right = f"found.`{name}`", f"expected.`{name}`"
+    same = f"{left} <=> {right}"
     if tolerance and isinstance(kind, DoubleType | FloatType):
-        allowed = F.greatest(F.lit(NEAR_ZERO), tolerance * F.greatest(F.abs(left), F.abs(right)))
-        same = same | F.coalesce(F.abs(left - right) <= allowed, F.lit(False))
-    return ~same
+        allowed = f"greatest({NEAR_ZERO}D, {tolerance}D * greatest(abs({left}), abs({right})))"
+        same = f"({same} or coalesce(abs({left} - {right}) <= {allowed}, false))"
+    return f"case when not {same} then '{name}' end"

@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from shore.delta.commit import Between, replace_rows
-from shore.delta.lake import Lake, computed
+from shore.delta.lake import Lake, computed, computed_and_counted
 from shore.jobs.model import JobContext
 from shore.jobs.spans import Extent, between, bound, extents_of, outside, spans_of, within
 from shore.kept import Kept, comparable, kept_of, kept_rows, whole_since
@@ -140,8 +140,8 @@ def query(context: JobContext) -> DataStreamWriter:
 
 def update(batch: DataFrame, lake: Lake, activation_energy: float) -> None:
     """Recompute all rows that a batch of rows of ``readings`` may change, and commit what differs."""
-    batch = computed(batch)
-    if batch.count() >= _MANY:
+    batch, counts = computed_and_counted(batch, rows=F.count(F.lit(1)))
+    if counts["rows"] >= _MANY:
         lake.generate_code()
     touched = Touched.of(touched_hours(batch))
     if not touched.extents:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from shore.delta.commit import AnyOf, Between
 from shore.tables.model import time_of
@@ -37,14 +38,9 @@ select equipment_reference, min({time}) as low, max({time}) as high
 from numbered group by equipment_reference, number
 """
 
-# Rounded to full hours, so that few rows reach the driver.
-_EXTENT: Final = """
-select
-    unix_micros(date_trunc('hour', low)),
-    unix_micros(date_trunc('hour', high + interval 1 hour - interval 1 microsecond)),
-    min(equipment_reference), max(equipment_reference)
-from {spans} group by 1, 2
-"""
+# The hours in which a span begins and ends, so that few rows reach the driver.
+_FIRST_HOUR: Final = "date_trunc('hour', low)"
+_LAST_HOUR: Final = "date_trunc('hour', high + interval 1 hour - interval 1 microsecond)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,26 +75,24 @@ def spans_of(keys: DataFrame, *, time: str, gap: dt.timedelta) -> DataFrame:
 
 def within(rows: DataFrame, spans: DataFrame, condition: str) -> DataFrame:
     """Return the rows (``r``) for which a span (``s``) of the same box meets a condition over both."""
-    return _joined(rows, spans, condition, "left semi")
+    return _joined(rows, spans, condition, "left_semi")
 
 
 def outside(rows: DataFrame, spans: DataFrame, condition: str) -> DataFrame:
     """Return the rows (``r``) for which no span (``s``) of the same box meets the condition."""
-    return _joined(rows, spans, condition, "left anti")
+    return _joined(rows, spans, condition, "left_anti")
 
 
 def _joined(rows: DataFrame, spans: DataFrame, condition: str, kind: str) -> DataFrame:
-    statement = f"""
-    select r.* from {{rows}} as r {kind} join {{spans}} as s
-    on r.equipment_reference = s.equipment_reference and {condition}
-    """  # noqa: S608  # our own names
-    return rows.sparkSession.sql(statement, rows=rows, spans=spans)
+    same_box = F.col(f"r.{BOX}") == F.col(f"s.{BOX}")
+    return rows.alias("r").join(spans.alias("s"), same_box & F.expr(condition), kind)
 
 
 def extents_of(spans: DataFrame) -> tuple[Extent, ...]:
     """Return the extents of spans in order of time; empty without spans. The driver collects only the distinct hours in
     which spans begin and end, not the spans."""
-    rows = spans.sparkSession.sql(_EXTENT, spans=spans).collect()
+    hours = (F.unix_micros(F.expr(hour)) for hour in (_FIRST_HOUR, _LAST_HOUR))
+    rows = spans.groupBy(*hours).agg(F.min(BOX), F.max(BOX)).collect()
     return join_extents(Extent(time_of(low), time_of(high), first, last) for low, high, first, last in map(tuple, rows))
 
 

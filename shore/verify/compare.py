@@ -12,12 +12,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
-from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
 from shore.delta.diff import TOLERANCE, differences
-from shore.delta.lake import computed
+from shore.delta.lake import computed_and_counted, observed
 
 What = Literal["missing", "extra", "doubled", "changed"]
 DOUBLED: Final = "doubled"
@@ -138,19 +137,12 @@ def odd_rows(
 
 def compare(stored: DataFrame, expected: DataFrame, key: Sequence[str], *, tolerance: float = TOLERANCE) -> Compared:
     """Compare stored with expected rows as ``shore.delta.diff.differences`` does."""
-    rows, wanted, differing = Observation(), Observation(), Observation()
+    rows, wanted = Observation(), Observation()
     count = F.count(F.lit(1)).alias("rows")
     odd = odd_rows(stored.observe(rows, count), expected.observe(wanted, count), key, tolerance=tolerance, twice=stored)
-    odd = computed(odd.observe(differing, count))  # a sort may run tasks twice, which would count twice
-    found = _observed(differing)
-    return Compared(_observed(rows), _observed(wanted), found, tuple(first_rows(odd)) if found else ())
-
-
-def _observed(observation: Observation) -> int:
-    try:
-        return int(observation.get["rows"])
-    except Py4JJavaError:  # Spark drops a side that it knows to be empty, and the observation with it
-        return 0
+    odd, counts = computed_and_counted(odd, rows=count)  # a sort may run tasks twice, which would count twice
+    found = counts["rows"]
+    return Compared(observed(rows, "rows"), observed(wanted, "rows"), found, tuple(first_rows(odd)) if found else ())
 
 
 def first_rows(odd: DataFrame) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ queries cover how Spark's Delta reads, appends and merges.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -35,7 +35,9 @@ class ArrowLake(Lake):
         content = rows.select(*schema.names).toArrow().cast(schema)
         write_deltalake(DeltaTable(self.paths.table(table)), content, mode="append")
 
-    def merge(self, table: Table, odd: DataFrame, where: Column) -> None:
+    def merge(self, table: Table, odd: DataFrame, kinds: Collection[str], where: Column) -> None:
+        assert kinds == {row["what"] for row in odd.select("what").toArrow().to_pylist()}
+
         def key(row: Mapping[str, Any]) -> tuple[Any, ...]:
             return tuple(row[name] for name in table.key)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,7 +16,7 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 
 from shore.delta.commit import Between, Bound, OneOf, append_once, create_tables, exchange_rows, replace_rows
-from shore.delta.diff import differences
+from shore.delta.diff import CHANGED, EXTRA, KINDS, MISSING, differences
 from shore.delta.lake import Lake
 from shore.paths import TablePaths
 from shore.tables.model import TIME, Column, Table
@@ -135,6 +136,21 @@ def test_replacing_writes_only_what_differs(lake: Lake) -> None:
     even = frame(lake.spark, [("b", 0, 0.5, None)])
     assert replace_rows(lake, HOURS, even, within=lambda rows: rows.where("box = 'b' and mean < 1")) == 1
     assert [row for row in stored(lake) if row[0] == "b"] == [("b", 0, 0.5, None), *day[4:]]
+
+
+@pytest.mark.parametrize("kinds", [kinds for n in (1, 2, 3) for kinds in combinations(KINDS, n)])
+def test_rows_that_are_missing_extra_or_changed_are_made_right_in_one_commit(lake: Lake, kinds: set[str]) -> None:
+    there: list[Row] = [("a", 0, 1.0, "stays"), ("b", 0, 1.0, None), ("c", 0, 1.0, None)]
+    replace_rows(lake, HOURS, frame(lake.spark, there))
+    must: list[Row] = [
+        ("a", 0, 1.0, "stays"),
+        ("b", 0, 2.0 if CHANGED in kinds else 1.0, None),
+        *([] if EXTRA in kinds else [there[2]]),
+        *([("d", 0, 1.0, None)] if MISSING in kinds else []),
+    ]
+    assert replace_rows(lake, HOURS, frame(lake.spark, must)) == len(kinds)
+    assert stored(lake) == must
+    assert len(history(lake)) == 3
 
 
 def test_an_append_is_made_once_and_rows_that_are_there_twice_are_exchanged_in_one_commit(lake: Lake) -> None:

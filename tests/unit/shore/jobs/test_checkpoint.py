@@ -20,10 +20,12 @@ from shore.jobs.checkpoint import (
     read_checkpoint,
     unread_rows,
     write_checkpoint,
+    write_table_checkpoint,
 )
 from shore.jobs.runner import JOBS
 from shore.jobs.state import renew_checkpoint
 from shore.paths import TablePaths
+from shore.storage import Storage
 from shore.tables import TABLES
 from shore.tables.model import CHANGE_FEED
 from tests.support.deltars import create
@@ -92,6 +94,35 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert archive_checkpoint(paths, "readings", "lost") == f"{paths.checkpoint('readings')}.lost"
     assert read_checkpoint(paths, "readings") is None
     assert archive_checkpoint(paths, "readings", "again") is None
+
+
+def test_of_tables_spark_finds_a_batch_before_the_last_so_that_it_need_not_read_their_beginning(tmp_path: Path) -> None:
+    paths, position = TablePaths.of(tmp_path), TablePosition("t-1", 5, index=-1, snapshot=False)
+    write_table_checkpoint(paths, "quality", [position, position], "{}")
+    found = read_checkpoint(paths, "quality")
+    assert found is not None
+    assert (found.begun, found.done, found.tables) == (1, 1, (position, position))
+    first, second = (tmp_path / "checkpoints" / "quality" / "offsets" / name for name in "01")
+    assert first.read_text() == second.read_text()
+
+
+def test_a_checkpoint_that_was_written_in_part_is_none_or_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On an object storage, files appear one by one."""
+    paths, position = TablePaths.of(tmp_path), TablePosition("t-1", 5, index=-1, snapshot=False)
+    written = list[tuple[str, bytes]]()
+    monkeypatch.setattr(Storage, "write", lambda self, path, content: written.append((path, content)))
+    monkeypatch.setattr(Storage, "move", lambda self, folder, target: True)
+    write_table_checkpoint(paths, "quality", [position], "{}")
+    monkeypatch.undo()
+    seen = []
+    for name, content in written:
+        Storage(paths.checkpoints).write(name.replace("quality.new", "quality"), content)
+        found = read_checkpoint(paths, "quality")
+        seen.append(None if found is None else (found.tables, found.under_way))
+    whole = (position,)
+    assert seen == [None, None, (whole, False), (whole, True), (whole, False)]
 
 
 @pytest.mark.parametrize(

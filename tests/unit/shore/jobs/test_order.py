@@ -172,7 +172,7 @@ def test_a_job_whose_checkpoint_is_at_the_ends_of_its_inputs_has_read_all(tmp_pa
     ends = [table_end(paths, name) for name in follower.inputs]
     write_table_checkpoint(paths, follower.name, ends, "{}")
     assert has_read_all(paths, follower)
-    (tmp_path / "checkpoints" / follower.name / "commits" / "0").unlink()
+    (tmp_path / "checkpoints" / follower.name / "commits" / "1").unlink()
     assert not has_read_all(paths, follower), "a batch was interrupted"
 
 
