@@ -8,6 +8,10 @@ Each verb is a plan (figures that delta-rs reads from the table's log in millise
 files; a full group is not written again. OPTIMIZE moves rows and changes none: its commit says so (``dataChange``
 false), and Delta's streaming source skips it.
 
+New files first go together into files of some megabytes (``NEW``), and large ones are made of these when there are many
+(``GROWING``). So today's rows are not among those of all days, and a batch, which asks for a day or an hour of some
+boxes, reads few others. In one file of 64 MB there are 14 days of 2,000 boxes.
+
 A batch that changes a row writes the row's whole file again. So in the tables of ``CHANGING`` groups are small, and
 after OPTIMIZE the rows of the last days get files of their own: only late readings change rows in large files. With 100
 days of 2,000 boxes a batch of ``conditions`` took 204 CPU-s while all rows were in one file. This commit replaces rows
@@ -67,7 +71,8 @@ _DELTA: Final = "spark.databricks.delta"
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Bytes of files. Files below half of ``target`` are small; ``group`` is that of files clustered together."""
+    """Bytes of files. Files below half of ``target`` are small. ``group`` is that of files clustered together; a group
+    with half of it is full."""
 
     target: int
     group: int
@@ -83,18 +88,14 @@ class Sizes:
         return {
             f"{_DELTA}.optimize.maxFileSize": self.target,
             f"{_DELTA}.optimize.minFileSize": self.small,
-            f"{clustering}.threshold": self.group,
+            f"{clustering}.threshold": self.group // 2,
             f"{clustering}.targetCubeSize": self.group,
         }
 
 
+NEW: Final = Sizes(target=4 << 20, group=4 << 20)
 GROWING: Final = Sizes(target=64 << 20, group=64 << 20)
 OF_CHANGING: Final = Sizes(target=32 << 20, group=32 << 20)
-
-
-def sizes_of(table: str) -> Sizes:
-    """Return the sizes of a table's files."""
-    return OF_CHANGING if table in CHANGING else GROWING
 
 
 def maintenance_session(spark: SparkSession) -> SparkSession:
@@ -120,7 +121,8 @@ class CompactStep:
     """The compaction of one table, and the figures behind it.
 
     Args:
-        small: Number of files smaller than half of the target.
+        sizes: Those of the files to make.
+        small: Number of files smaller than half of their target.
         cluster_by: The columns that rows are clustered by; empty for most tables.
         liquid: Whether the table has liquid clustering; tables of older releases do not.
         opened: The most files that a query for one value of the first of ``cluster_by`` opens; None for other tables.
@@ -132,6 +134,7 @@ class CompactStep:
     """
 
     table: str
+    sizes: Sizes
     files: int
     small: int
     bytes: int
@@ -189,7 +192,7 @@ def compact(spark: SparkSession, paths: TablePaths, step: CompactStep) -> tuple[
 
     location = paths.table(step.table)
     before = len(DeltaTable(location).file_uris())
-    for name, value in sizes_of(step.table).settings.items():
+    for name, value in step.sizes.settings.items():
         spark.conf.set(name, str(value))
 
     def optimize() -> None:
@@ -288,8 +291,12 @@ def _has_views(file: Path) -> bool:
 
 def _step(name: str, table: Table, actions: pa.Table, views: int, since: dt.datetime, *, liquid: bool) -> CompactStep:
     sizes = actions["size_bytes"].to_pylist()
-    small = sum(size < sizes_of(name).small for size in sizes)
     columns = table.cluster_by if liquid else tuple(filter(None, [CLUSTERED.get(name)]))
+    wanted = OF_CHANGING if name in CHANGING else GROWING
+    by_parts = wanted is GROWING and (liquid or not columns) and not views  # else, all files are written again
+    if by_parts and sum(NEW.small <= size < GROWING.small for size in sizes) <= FEW:
+        wanted = NEW
+    small = sum(size < wanted.small for size in sizes)
     opened = None
     if columns:
         low, high = (_statistics(actions, f"{edge}.{columns[0]}") for edge in ("min", "max"))
@@ -304,7 +311,9 @@ def _step(name: str, table: Table, actions: pa.Table, views: int, since: dt.date
         why = f"make few files of {small:,} small ones"
         why += f", by {' and '.join(columns)}" if columns else ""
     apart = since if name in CHANGING and sum(sizes) >= _APART_BYTES else None
-    return CompactStep(name, len(sizes), small, sum(sizes), columns, liquid, opened, views, table.key[0], apart, why)
+    return CompactStep(
+        name, wanted, len(sizes), small, sum(sizes), columns, liquid, opened, views, table.key[0], apart, why
+    )
 
 
 def _statistics(actions: pa.Table, name: str) -> list[Any]:

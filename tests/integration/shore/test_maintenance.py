@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import secrets
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -29,6 +30,7 @@ from shore.jobs.checkpoint import commit_actions, write_checkpoint
 from shore.jobs.maintenance import Maintenance, unread_by
 from shore.jobs.status import MaintenanceStatus, read_maintenance
 from shore.maintenance import (
+    FEW,
     compact,
     expire,
     kept_since,
@@ -183,9 +185,7 @@ def test_a_batch_that_commits_meanwhile_is_not_undone(
     assert pc.sum(pc.equal(found["readings"], 2)).as_py() == 50
 
 
-def test_a_clustered_table_is_clustered_on_the_way(
-    tmp_path: Path, session: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_clustered_table_is_clustered_on_the_way(tmp_path: Path, session: SparkSession) -> None:
     """A query for one container opens 10 files or more before the compaction, and at most 2 after it."""
     paths = TablePaths.of(tmp_path)
     clustered = replace(READINGS, cluster_by=("equipment_reference", "device_date_time"))
@@ -205,14 +205,39 @@ def test_a_clustered_table_is_clustered_on_the_way(
     assert step.opened is not None
     assert step.opened >= 10
     assert "by equipment_reference and device_date_time" in step.why
-    monkeypatch.setattr(maintenance, "GROWING", replace(maintenance.GROWING, target=50_000))
     before = rows_of(paths)
-    _, files = compact(session, paths, step)
+    _, files = compact(session, paths, replace(step, sizes=replace(step.sizes, target=50_000)))
     assert files >= 3
     assert rows_of(paths) == before
     (step,) = plan_compaction(paths, tables=known)
     assert step.opened is not None
     assert step.opened <= 2
+
+
+def test_todays_rows_are_not_put_among_those_of_earlier_days(
+    tmp_path: Path, session: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file with half of the size of new ones is full: later files are put together beside it."""
+    paths = TablePaths.of(tmp_path)
+    create_table(session, READINGS, paths.table("readings"))
+    monkeypatch.setattr(maintenance, "NEW", maintenance.Sizes(target=700_000, group=700_000))
+
+    def compacted(at: dt.datetime) -> set[str]:
+        for number in range(FEW + 1):
+            content = content_of("readings", number, boxes=500, at=at + dt.timedelta(minutes=number))
+            payloads = pa.array([secrets.token_bytes(100) for _ in range(500)])
+            content = content.set_column(content.schema.get_field_index("payload"), "payload", payloads)
+            rows = session.createDataFrame(content.to_pandas(), READINGS.spark_schema)
+            rows.coalesce(1).write.format("delta").mode("append").save(paths.table("readings"))
+        (step,) = plan_compaction(paths, ["readings"])
+        assert "small ones" in step.why
+        compact(session, paths, step)
+        return set(DeltaTable(paths.table("readings")).file_uris())
+
+    (yesterdays,) = compacted(NOW - DAY)
+    both = compacted(NOW)
+    assert yesterdays in both
+    assert len(both) == 2
 
 
 def test_files_that_cannot_be_filtered_are_written_again(

@@ -14,11 +14,22 @@ import pytest
 from deltalake import DeltaTable
 
 from fairlead.errors import RefusedError, UnavailableError, UnknownNameError
+from shore import maintenance
 from shore.delta.evolution import broken_rules, check_types
 from shore.errors import SchemaError
 from shore.jobs.checkpoint import Checkpoint, backlog_of, read_checkpoint, table_ids, write_checkpoint
 from shore.jobs.runner import JOBS
-from shore.maintenance import CHANGING, TIMES, files_opened, kept_since, plan_compaction, plan_expiry, plan_vacuum
+from shore.maintenance import (
+    CHANGING,
+    FEW,
+    TIMES,
+    Sizes,
+    files_opened,
+    kept_since,
+    plan_compaction,
+    plan_expiry,
+    plan_vacuum,
+)
 from shore.paths import TablePaths
 from shore.tables import TABLES
 from tests.support.deltars import append_once, create
@@ -64,6 +75,22 @@ def test_the_plan_names_tables_with_many_small_files(paths: TablePaths) -> None:
     assert plan_compaction(paths, ["events"])[0].bytes > 1000
     with pytest.raises(UnknownNameError):
         plan_compaction(paths, ["event"])
+
+
+def test_new_files_are_put_together_apart_from_large_ones_until_there_are_many(
+    paths: TablePaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Today's rows are not to be searched for among those of many days."""
+    monkeypatch.setattr(maintenance, "NEW", Sizes(target=20_000, group=20_000))
+    monkeypatch.setattr(maintenance, "GROWING", Sizes(target=500_000, group=500_000))
+    fill(paths, FEW, table="events", boxes=5_000)
+    fill(paths, FEW + 1, table="events", first=FEW)
+    (step,) = plan_compaction(paths, ["events"])
+    assert (step.sizes, step.files, step.small) == (maintenance.NEW, 2 * FEW + 1, FEW + 1)
+    assert step.why == f"make few files of {FEW + 1} small ones"
+    fill(paths, 1, table="events", boxes=5_000, first=2 * FEW + 1)
+    (step,) = plan_compaction(paths, ["events"])
+    assert (step.sizes, step.small) == (maintenance.GROWING, 2 * FEW + 2)
 
 
 def test_the_plan_names_files_that_the_last_days_do_not_need(paths: TablePaths) -> None:
