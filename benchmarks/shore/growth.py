@@ -1,11 +1,13 @@
 """Part ``growth``: what a trigger of each derived query costs with a history of 1, 10 and 100 days.
 
 2,000 boxes send four readings an hour, on 20 ships that send a position every ten minutes. One day is made, and the
-jobs compute all tables of it. Then earlier days are put before it, in raw and in derived tables alike: copies of that
-day, moved back in time. Tables are compacted as ``fairlead shore run`` compacts them. No query sees this as new (such
-commits change no data in Delta's words), so all that grows is what a query might read. At each length of the history
-some minutes of readings, positions and alerts are appended, and every job reads them once (``--once``), by itself, in
-one Spark session: CPU seconds of the JVM, Spark's Python workers and this process, of the best of several triggers.
+jobs compute all tables of it. Each length of the history has a copy of these tables. There earlier days are put before
+it, in raw and in derived tables alike: copies of that day, moved back in time. No query sees this as new (such
+commits change no data in Delta's words), so all that grows is what a query might read. Then half of the next day comes,
+hour by hour, and the jobs read it. Tables are compacted before it and after it, as ``fairlead shore run`` compacts
+them. From then on some minutes of readings, positions and alerts are appended, and every job reads them once
+(``--once``), by itself, in one Spark session: CPU seconds of the JVM, Spark's Python workers and this process, of the
+best of several triggers.
 
 Then the jobs run at the longest history as ``fairlead shore run`` runs them, all at once and at their intervals, while
 rows come each minute.
@@ -19,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import datetime as dt
+import shutil
 import tempfile
 import threading
 import time
@@ -30,7 +33,7 @@ from typing import Any, Final
 
 import psutil
 from deltalake import DeltaTable
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import TimestampType
 
@@ -97,32 +100,36 @@ def measure(options: argparse.Namespace, say: Say) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="fairlead-growth-", ignore_cleanup_errors=True) as name:
         session = spark(Path(name))
         try:
-            return _Growth(Lake(session, TablePaths.of(Path(name))), Path(name), options.growth_boxes, say).measure(
-                lengths, options.growth_triggers, options.growth_minutes
-            )
+            growth = _Growth(session, Path(name), options.growth_boxes, say)
+            return growth.measure(lengths, options.growth_triggers, options.growth_minutes)
         finally:
             close(session)
 
 
 class _Growth:
-    """The tables of one benchmark, and how far they reach back."""
+    """The tables of one benchmark, of the length of history that is measured now, and how far they reach back."""
 
-    def __init__(self, lake: Lake, folder: Path, count: int, say: Say) -> None:
-        self._lake, self._folder, self._say = lake, folder, say
+    def __init__(self, session: SparkSession, folder: Path, count: int, say: Say) -> None:
+        self._folder, self._say = folder / "filled", say
+        self._lake = Lake(session, TablePaths.of(self._folder))
         self._boxes = boxes(count)
         self._topology = _topology(count)
         self._minute = 0  # of readings appended after the last day
-        self._days = 1
         self._filled: dict[str, int] = {}  # versions of the tables with one day
 
     def measure(self, lengths: Sequence[int], triggers: int, minutes: int) -> dict[str, Any]:
         paths = self._lake.paths
         create_tables(self._lake.spark, {paths.table(name): table for name, table in TABLES.items()})
         self._fill()
+        filled = self._folder
         found: dict[str, dict[str, Any]] = {job: {} for job in JOBS}
         for days in lengths:
+            self._folder = filled.with_name(f"{days}-days")
+            shutil.copytree(filled, self._folder)
+            self._lake = Lake(self._lake.spark, TablePaths.of(self._folder))
             self._reach_back(days)
             self._compact()
+            self._until_noon()
             for nth in range(triggers):
                 self._append_minutes(2)
                 for job in JOBS:
@@ -217,15 +224,13 @@ class _Growth:
         self._say(f"one day of {len(self._boxes):,} boxes filled in {seconds:.0f} s, {cpu:.0f} CPU-s")
 
     def _reach_back(self, days: int) -> None:
-        """Put copies of the last day before the first one."""
-        if days <= self._days:
-            return
+        """Put copies of the last day before it."""
         for name in _GROWING:
             table = TABLES[name]
             times = [field.name for field in table.spark_schema.fields if isinstance(field.dataType, TimestampType)]
             first = self._lake.spark.read.format("delta").option("versionAsOf", self._filled[name])
             rows = first.load(self._lake.paths.table(name)).persist()
-            for begin in range(self._days, days, 10):
+            for begin in range(1, days, 10):
                 back = self._lake.spark.range(begin, min(begin + 10, days), numPartitions=2).withColumnRenamed(
                     "id", "back"
                 )
@@ -242,7 +247,6 @@ class _Growth:
                 writer = conform(copies, table).write.format("delta").mode("append").option("dataChange", "false")
                 writer.save(self._lake.paths.table(name))
             rows.unpersist()
-        self._days = days
         self._say(f"{days} days: {self._lake.read('readings').count():,} readings")
 
     def _compact(self) -> None:
@@ -251,6 +255,13 @@ class _Growth:
             if step.why:
                 self._say(f"{step.table}: {step.why}")
                 compact(session, self._lake.paths, step)
+
+    def _until_noon(self) -> None:
+        self._minute = 0
+        for _ in range(12):
+            self._append_minutes(60)
+        self._run(JOBS)
+        self._compact()
 
     def _append_minutes(self, minutes: int) -> None:
         """What comes in so many minutes after the last day: readings of some boxes, positions, an alert."""
