@@ -9,8 +9,8 @@ them. From then on some minutes of readings, positions and alerts are appended, 
 (``--once``), by itself, in one Spark session: CPU seconds of the JVM, Spark's Python workers and this process, of the
 best of several triggers.
 
-Then the jobs run at the longest history as ``fairlead shore run`` runs them, all at once and at their intervals, while
-rows come each minute.
+Then the jobs run at the longest history as ``fairlead shore run`` runs them, in a session that lasts, all at once and
+at their intervals, while rows come each minute.
 
 ``ratio_worst`` is the largest ratio of a job's CPU at the longest history to that at the shortest. ``cores_used`` is
 what the running jobs use of a core, without the appends of the rows that come. ``follows_within_seconds`` is the
@@ -33,7 +33,7 @@ from typing import Any, Final
 
 import psutil
 from deltalake import DeltaTable
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import TimestampType
 
@@ -61,6 +61,7 @@ RATIO: Final = 1.3
 CORES: Final = 0.6
 FOLLOWS: Final = 60
 _SHIPS: Final = 20
+_WARM_UP: Final = 8  # minutes
 _IMO_NUMBERS: Final = tuple(islice(filter(is_imo_number, map(str, range(9_000_000, 10_000_000))), _SHIPS))
 _PORTS: Final = (("tokyo", "JPTYO"), ("singapore", "SGSIN"), ("sydney", "AUSYD"))
 _GROWING: Final = (
@@ -98,20 +99,19 @@ def measure(options: argparse.Namespace, say: Say) -> dict[str, Any]:
     """CPU seconds of a trigger by job and length of history, and the worst ratio."""
     lengths = sorted(int(days) for days in options.growth_days.split(","))
     with tempfile.TemporaryDirectory(prefix="fairlead-growth-", ignore_cleanup_errors=True) as name:
-        session = spark(Path(name))
+        growth = _Growth(Path(name), options.growth_boxes, say)
         try:
-            growth = _Growth(session, Path(name), options.growth_boxes, say)
             return growth.measure(lengths, options.growth_triggers, options.growth_minutes)
         finally:
-            close(session)
+            growth.close()
 
 
 class _Growth:
     """The tables of one benchmark, of the length of history that is measured now, and how far they reach back."""
 
-    def __init__(self, session: SparkSession, folder: Path, count: int, say: Say) -> None:
+    def __init__(self, folder: Path, count: int, say: Say) -> None:
         self._folder, self._say = folder / "filled", say
-        self._lake = Lake(session, TablePaths.of(self._folder))
+        self._lake = Lake(spark(folder), TablePaths.of(self._folder))
         self._boxes = boxes(count)
         self._topology = _topology(count)
         self._minute = 0  # of readings appended after the last day
@@ -141,6 +141,8 @@ class _Growth:
             self._say(f"{days} days: { {job: each[str(days)] for job, each in found.items()} }")
         first, last = str(lengths[0]), str(lengths[-1])
         ratios = {job: round(each[last]["cpu_seconds"] / each[first]["cpu_seconds"], 2) for job, each in found.items()}
+        self.close()
+        self._lake = Lake(spark(filled.parent, lasting=True), self._lake.paths)
         following = self._follow(minutes)
         return {
             "boxes": len(self._boxes),
@@ -153,6 +155,9 @@ class _Growth:
             "target": {"ratio_worst": RATIO, "cores_used": CORES, "follows_within_seconds": FOLLOWS},
         }
 
+    def close(self) -> None:
+        close(self._lake.spark)
+
     def _run(self, jobs: Sequence[str]) -> tuple[float, float]:
         """Run jobs over what is new; gives CPU seconds and seconds."""
         before, began = _cpu(), time.perf_counter()
@@ -161,7 +166,7 @@ class _Growth:
         return _cpu() - before, time.perf_counter() - began
 
     def _follow(self, minutes: int) -> dict[str, float]:
-        """Run the jobs beside rows that come each minute. Rows of the first two minutes are warm-up."""
+        """Run the jobs beside rows that come each minute. The first ``_WARM_UP`` minutes do not count."""
         stop = threading.Event()
         endpoint = KafkaEndpoint("tokyo", (("127.0.0.1", 9),))
         with ThreadPoolExecutor(1) as pool:
@@ -169,7 +174,7 @@ class _Growth:
                 shore.run, self._topology, endpoint, self._folder, JOBS, session=self._lake.spark, stop=stop
             )
             try:
-                for _ in range(2):
+                for _ in range(_WARM_UP):
                     self._append_and_wait(1, running)
                 before, began, appended, longest, ended = _cpu(), time.monotonic(), 0, 0.0, 0.0
                 while (ended := time.monotonic() - began) < 60 * minutes:

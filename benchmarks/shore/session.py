@@ -29,7 +29,6 @@ from shore.jobs import readings
 from shore.jobs.model import JobContext
 from shore.paths import TablePaths
 from shore.session import close, spark
-from shore.session import settings as usual_settings
 from shore.tables.readings import READINGS, READINGS_REJECTED
 
 _SAMPLE_SECONDS: Final = 0.5
@@ -99,8 +98,6 @@ class Gauge:
 
 
 STUCK_SECONDS: Final = 900
-_JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
-_FIRST_COMPILER_ONLY: Final = "-XX:TieredStopAtLevel=1"
 _SETTINGS: Final = {
     "spark.sql.streaming.numRecentProgressUpdates": "500",
     "spark.sql.streaming.noDataProgressEventInterval": "0",  # every trigger is told, also one with nothing new
@@ -131,13 +128,10 @@ def session(settings: Mapping[str, str] | None = None, *, full_compiler: bool = 
     """A session that is closed, with its folder, in the end.
 
     Args:
-        full_compiler: Java's second compiler works too: slow to start, faster in the end.
+        full_compiler: Java's second compiler works too, as in a run that goes on.
     """
     with tempfile.TemporaryDirectory(prefix="fairlead-bench-", ignore_cleanup_errors=True) as name:
-        extra = _SETTINGS | dict(settings or {})
-        if full_compiler:
-            extra[_JAVA_OPTIONS] = usual_settings(Path(name))[_JAVA_OPTIONS].replace(_FIRST_COMPILER_ONLY, "")
-        started = spark(Path(name), extra=extra)
+        started = spark(Path(name), extra=_SETTINGS | dict(settings or {}), lasting=full_compiler)
         try:
             yield Work(Path(name), started)
         finally:

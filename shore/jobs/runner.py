@@ -277,7 +277,7 @@ def run(
             raise
         with (
             interrupts(stop) as interrupted,
-            _session(folder, topology.shore, session, settings) as spark,
+            _session(folder, topology.shore, session, settings, lasting=not once) as spark,
         ):
             site = RotatingEndpoint(endpoint, spark)
             context = JobContext(topology, asked, paths, spark, max_records)
@@ -312,18 +312,23 @@ def choose_jobs(topology: Topology, names: Sequence[str] | None) -> tuple[Job, .
 
 @contextlib.contextmanager
 def _session(
-    folder: Path, shore: Shore, given: SparkSession | None, settings: Mapping[str, str] | None
+    folder: Path, shore: Shore, given: SparkSession | None, settings: Mapping[str, str] | None, *, lasting: bool
 ) -> Iterator[SparkSession]:
     if given is not None:
         yield given
         return
-    with own_session(folder, shore, settings) as session:
+    with own_session(folder, shore, settings, lasting=lasting) as session:
         yield session
 
 
 @contextlib.contextmanager
-def own_session(folder: Path, shore: Shore, settings: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
+def own_session(
+    folder: Path, shore: Shore, settings: Mapping[str, str] | None = None, *, lasting: bool = False
+) -> Iterator[SparkSession]:
     """Hold a Spark session with a topology's settings, for one or several runs. On exit its JVM ends.
+
+    Args:
+        lasting: As for ``shore.session.spark``.
 
     Raises:
         UnavailableError: Spark does not start, its cluster gives no executor, or it cannot open the tables' storage.
@@ -331,7 +336,7 @@ def own_session(folder: Path, shore: Shore, settings: Mapping[str, str] | None =
     paths = open_paths(shore, folder)
     usual = spark_settings(paths, shore.master) | event_log(paths, shore.master)
     extra = {**usual, **shore.settings, **(settings or {})}
-    session = open_session(folder, master=shore.master, extra=extra, packages=shore.packages)
+    session = open_session(folder, master=shore.master, extra=extra, packages=shore.packages, lasting=lasting)
     try:
         check_filesystem(session, paths)
         yield session

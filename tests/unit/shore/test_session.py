@@ -31,6 +31,14 @@ def test_one_machine_listens_on_loopback_only(tmp_path: Path) -> None:
     assert not any(name.startswith("spark.executorEnv") for name in found)
 
 
+def test_java_compiles_for_a_fast_start_unless_the_session_lasts(tmp_path: Path) -> None:
+    short, lasting = (
+        set(session.settings(tmp_path, lasting=each)["spark.driver.extraJavaOptions"].split()) for each in (False, True)
+    )
+    assert short - lasting == {"-XX:TieredStopAtLevel=1"}
+    assert not lasting - short
+
+
 def test_a_cluster_can_reach_the_driver_and_finds_fairlead(tmp_path: Path) -> None:
     found = session.settings(tmp_path, master="spark://there:7077", packages=["a:b:1", "c:d:2"])
     assert found["spark.master"] == "spark://there:7077"

@@ -1,4 +1,4 @@
-"""In which order the jobs of a run with ``--once`` begin, and which of them have nothing to do."""
+"""In which order the jobs of a run with ``--once`` begin, which of them have nothing to do, and the run's session."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from unittest.mock import Mock
 import pytest
 from py4j.protocol import Py4JJavaError
 
+from fairlead.errors import UnavailableError
+from fairlead.kafka.endpoint import KafkaEndpoint
 from shore.errors import JobFailedError
 from shore.jobs import runner
 from shore.jobs.checkpoint import table_end, write_checkpoint, write_table_checkpoint
@@ -24,6 +26,7 @@ from shore.jobs.state import has_read_all
 from shore.paths import TablePaths
 from shore.tables import TABLES
 from tests.support.deltars import create
+from topologies.loader.load import load
 
 
 class Query:
@@ -188,3 +191,15 @@ def test_a_commit_after_the_checkpoint_is_news(tmp_path: Path) -> None:
 def test_what_logs_have_is_not_known_without_asking_them(tmp_path: Path) -> None:
     write_checkpoint(TablePaths.of(tmp_path), "readings", {}, "{}")
     assert not has_read_all(TablePaths.of(tmp_path), JOBS["readings"])
+
+
+@pytest.mark.parametrize("once", [True, False])
+def test_only_the_session_of_a_run_that_goes_on_lasts(
+    once: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = Mock(side_effect=UnavailableError("Spark does not start here"))
+    monkeypatch.setattr(runner, "open_session", start)
+    tokyo = KafkaEndpoint("tokyo", (("127.0.0.1", 9),))
+    with pytest.raises(UnavailableError, match="does not start here"):
+        runner.run(load("minimal"), tokyo, tmp_path, ["quality"], once=once)
+    assert start.call_args.kwargs["lasting"] is not once
