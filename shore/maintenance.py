@@ -8,9 +8,9 @@ Each verb is a plan (figures that delta-rs reads from the table's log in millise
 files; a full group is not written again. OPTIMIZE moves rows and changes none: its commit says so (``dataChange``
 false), and Delta's streaming source skips it.
 
-New files first go together into files of some megabytes (``NEW``), and large ones are made of these when there are many
-(``GROWING``). So today's rows are not among those of all days, and a batch, which asks for a day or an hour of some
-boxes, reads few others. In one file of 64 MB there are 14 days of 2,000 boxes.
+New files first go together into files of some megabytes (``NEW``), and a large one is made of these when they have
+enough for it (``GROWING``). So today's rows are not among those of all days, and a batch, which asks for a day or an
+hour of some boxes, reads few others. In one file of 64 MB there are 14 days of 2,000 boxes.
 
 A batch that changes a row writes the row's whole file again. So in the tables of ``CHANGING`` groups are small, and
 after OPTIMIZE the rows of the last days get files of their own: only late readings change rows in large files. With 100
@@ -71,15 +71,19 @@ _DELTA: Final = "spark.databricks.delta"
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Bytes of files. Files below half of ``target`` are small. ``group`` is that of files clustered together; a group
-    with half of it is full."""
+    """Bytes of files.
+
+    Args:
+        target: Larger files are cut.
+        small: Files below it are put together.
+        group: Of files that are clustered together.
+        full: A group with so many bytes is not clustered again.
+    """
 
     target: int
+    small: int
     group: int
-
-    @property
-    def small(self) -> int:
-        return self.target // 2
+    full: int
 
     @property
     def settings(self) -> dict[str, int]:
@@ -88,14 +92,14 @@ class Sizes:
         return {
             f"{_DELTA}.optimize.maxFileSize": self.target,
             f"{_DELTA}.optimize.minFileSize": self.small,
-            f"{clustering}.threshold": self.group // 2,
+            f"{clustering}.threshold": self.full,
             f"{clustering}.targetCubeSize": self.group,
         }
 
 
-NEW: Final = Sizes(target=4 << 20, group=4 << 20)
-GROWING: Final = Sizes(target=64 << 20, group=64 << 20)
-OF_CHANGING: Final = Sizes(target=32 << 20, group=32 << 20)
+NEW: Final = Sizes(target=64 << 20, small=2 << 20, group=4 << 20, full=2 << 20)
+GROWING: Final = Sizes(target=64 << 20, small=32 << 20, group=64 << 20, full=64 << 20)
+OF_CHANGING: Final = Sizes(target=32 << 20, small=16 << 20, group=32 << 20, full=32 << 20)
 
 
 def maintenance_session(spark: SparkSession) -> SparkSession:
@@ -122,7 +126,7 @@ class CompactStep:
 
     Args:
         sizes: Those of the files to make.
-        small: Number of files smaller than half of their target.
+        small: Number of files that are small by ``sizes``.
         cluster_by: The columns that rows are clustered by; empty for most tables.
         liquid: Whether the table has liquid clustering; tables of older releases do not.
         opened: The most files that a query for one value of the first of ``cluster_by`` opens; None for other tables.
@@ -294,7 +298,7 @@ def _step(name: str, table: Table, actions: pa.Table, views: int, since: dt.date
     columns = table.cluster_by if liquid else tuple(filter(None, [CLUSTERED.get(name)]))
     wanted = OF_CHANGING if name in CHANGING else GROWING
     by_parts = wanted is GROWING and (liquid or not columns) and not views  # else, all files are written again
-    if by_parts and sum(NEW.small <= size < GROWING.small for size in sizes) <= FEW:
+    if by_parts and sum(size for size in sizes if size < GROWING.small) < GROWING.small:
         wanted = NEW
     small = sum(size < wanted.small for size in sizes)
     opened = None

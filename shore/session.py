@@ -155,7 +155,7 @@ def settings(
         # Where jobs run for seconds to minutes, the compiler that starts fast beats the one that gets faster later. Its
         # own thresholds are right: with 0.4 or 3 times as many calls (CompileThresholdScaling), ``shore run --once``
         # takes 62 or 68 instead of 56 CPU-s. With both, all tables of a day of 2,000 boxes take 77 instead of 61 CPU-s,
-        # and ten minutes later to follow the fleet takes 0.41 instead of 0.62 of a core.
+        # and ten minutes later a batch of ``conditions`` takes 14 instead of 20.
         found |= {
             "spark.ui.enabled": "false",
             # Each action writes its plan down, 90 KB of text on average, which nobody reads without a UI.

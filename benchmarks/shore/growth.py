@@ -3,9 +3,9 @@
 2,000 boxes send four readings an hour, on 20 ships that send a position every ten minutes. One day is made, and the
 jobs compute all tables of it. Each length of the history has a copy of these tables. There earlier days are put before
 it, in raw and in derived tables alike: copies of that day, moved back in time. No query sees this as new (such
-commits change no data in Delta's words), so all that grows is what a query might read. Then half of the next day comes,
-hour by hour, and the jobs read it. Tables are compacted before it and after it, as ``fairlead shore run`` compacts
-them. From then on some minutes of readings, positions and alerts are appended, and every job reads them once
+commits change no data in Delta's words), so all that grows is what a query might read. Then half of the next day comes
+in twelve commits, which the jobs read at once. Tables are compacted before it and after it, as ``fairlead shore run``
+compacts them. From then on some minutes of readings, positions and alerts are appended, and every job reads them once
 (``--once``), by itself, in one Spark session: CPU seconds of the JVM, Spark's Python workers and this process, of the
 best of several triggers.
 

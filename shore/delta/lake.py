@@ -87,11 +87,17 @@ def computed_and_counted(rows: DataFrame, /, **counts: Column) -> tuple[DataFram
 
 
 def observed(observation: Observation, name: str) -> int:
-    """Return a count of rows that have been computed."""
+    """Return a count of rows that have been computed.
+
+    Raises:
+        Py4JJavaError: the query of this batch is being stopped, so the count is not known.
+    """
     try:
         return int(observation.get[name])
-    except Py4JJavaError:  # Spark drops rows that it knows to be none, and the observation with them
-        return 0
+    except Py4JJavaError as error:
+        if error.java_exception.getClass().getName() != "java.lang.AssertionError":
+            raise
+        return 0  # Spark drops rows that it knows to be none, and the observation with them
 
 
 @dataclass(frozen=True, slots=True)

@@ -220,7 +220,7 @@ def test_todays_rows_are_not_put_among_those_of_earlier_days(
     """A file with half of the size of new ones is full: later files are put together beside it."""
     paths = TablePaths.of(tmp_path)
     create_table(session, READINGS, paths.table("readings"))
-    monkeypatch.setattr(maintenance, "NEW", maintenance.Sizes(target=700_000, group=700_000))
+    monkeypatch.setattr(maintenance, "NEW", replace(maintenance.NEW, small=350_000, full=350_000, group=700_000))
 
     def compacted(at: dt.datetime) -> set[str]:
         for number in range(FEW + 1):
@@ -238,6 +238,34 @@ def test_todays_rows_are_not_put_among_those_of_earlier_days(
     both = compacted(NOW)
     assert yesterdays in both
     assert len(both) == 2
+
+
+def test_a_large_file_is_not_cut_into_new_ones(
+    tmp_path: Path, session: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A deletion or MERGE leaves large files that are not clustered."""
+    paths = TablePaths.of(tmp_path)
+    create_table(session, READINGS, paths.table("readings"))
+    rows = session.createDataFrame(content_of("readings", 0, boxes=20_000).to_pandas(), READINGS.spark_schema)
+    rows.coalesce(1).write.format("delta").mode("append").save(paths.table("readings"))
+    (step,) = plan_compaction(paths, ["readings"])
+    monkeypatch.setattr(
+        maintenance,
+        "NEW",
+        replace(maintenance.NEW, small=step.bytes // 20, full=step.bytes // 20, group=step.bytes // 10),
+    )
+    for number in range(1, FEW + 2):
+        rows = session.createDataFrame(content_of("readings", number).to_pandas(), READINGS.spark_schema)
+        rows.coalesce(1).write.format("delta").mode("append").save(paths.table("readings"))
+    (step,) = plan_compaction(paths, ["readings"])
+    assert (step.sizes, step.small) == (maintenance.NEW, FEW + 1)
+    _, files = compact(session, paths, step)
+    assert files <= 1 + FEW
+    (step,) = plan_compaction(paths, ["readings"])
+    assert (step.files, step.why) == (files, "")
+    assert (
+        sorted(pa.table(DeltaTable(paths.table("readings")).get_add_actions())["num_records"].to_pylist())[-1] >= 20_000
+    )
 
 
 def test_files_that_cannot_be_filtered_are_written_again(

@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -23,7 +24,6 @@ from shore.maintenance import (
     CHANGING,
     FEW,
     TIMES,
-    Sizes,
     files_opened,
     kept_since,
     plan_compaction,
@@ -77,20 +77,21 @@ def test_the_plan_names_tables_with_many_small_files(paths: TablePaths) -> None:
         plan_compaction(paths, ["event"])
 
 
-def test_new_files_are_put_together_apart_from_large_ones_until_there_are_many(
+def test_new_files_are_put_together_apart_until_they_have_enough_for_a_large_one(
     paths: TablePaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Today's rows are not to be searched for among those of many days."""
-    monkeypatch.setattr(maintenance, "NEW", Sizes(target=20_000, group=20_000))
-    monkeypatch.setattr(maintenance, "GROWING", Sizes(target=500_000, group=500_000))
-    fill(paths, FEW, table="events", boxes=5_000)
-    fill(paths, FEW + 1, table="events", first=FEW)
+    fill(paths, 1, table="events", boxes=5_000)
     (step,) = plan_compaction(paths, ["events"])
-    assert (step.sizes, step.files, step.small) == (maintenance.NEW, 2 * FEW + 1, FEW + 1)
+    monkeypatch.setattr(maintenance, "NEW", replace(maintenance.NEW, small=step.bytes // 2))
+    monkeypatch.setattr(maintenance, "GROWING", replace(maintenance.GROWING, small=5 * step.bytes))
+    fill(paths, FEW + 1, table="events", first=1)
+    (step,) = plan_compaction(paths, ["events"])
+    assert (step.sizes, step.files, step.small) == (maintenance.NEW, FEW + 2, FEW + 1)
     assert step.why == f"make few files of {FEW + 1} small ones"
-    fill(paths, 1, table="events", boxes=5_000, first=2 * FEW + 1)
+    fill(paths, 5, table="events", boxes=5_000, first=FEW + 2)
     (step,) = plan_compaction(paths, ["events"])
-    assert (step.sizes, step.small) == (maintenance.GROWING, 2 * FEW + 2)
+    assert (step.sizes, step.small) == (maintenance.GROWING, FEW + 7)
 
 
 def test_the_plan_names_files_that_the_last_days_do_not_need(paths: TablePaths) -> None:

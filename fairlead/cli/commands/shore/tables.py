@@ -342,6 +342,8 @@ def compact_(
         with _maintaining(shore) as spark, as_table_errors(paths, kept):
             done = {step.table: compact(spark, paths, step) for step in todo}
     body = [dataclasses.asdict(step) | {"files_after": done.get(step.table, (0, None))[1]} for step in plan]
+    for step in body:
+        del step["sizes"]
 
     def render() -> None:
         if not todo:
