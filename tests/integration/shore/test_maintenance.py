@@ -91,6 +91,12 @@ def content_of(table: str, number: int, *, boxes: int = 50, at: dt.datetime = NO
     return pa.Table.from_pylist([{k: v for k, v in row.items() if k in known} for row in rows], schema=schema)
 
 
+def incompressible(content: pa.Table) -> pa.Table:
+    """Return the rows with payloads of 100 random bytes."""
+    payloads = pa.array([secrets.token_bytes(100) for _ in range(content.num_rows)])
+    return content.set_column(content.schema.get_field_index("payload"), "payload", payloads)
+
+
 def fill(paths: TablePaths, commits: int, table: str = "readings", first: int = 0) -> None:
     for number in range(first, first + commits):
         write_deltalake(paths.table(table), content_of(table, number), mode="append")
@@ -225,9 +231,7 @@ def test_todays_rows_are_not_put_among_those_of_earlier_days(
     def compacted(at: dt.datetime) -> set[str]:
         for number in range(FEW + 1):
             content = content_of("readings", number, boxes=500, at=at + dt.timedelta(minutes=number))
-            payloads = pa.array([secrets.token_bytes(100) for _ in range(500)])
-            content = content.set_column(content.schema.get_field_index("payload"), "payload", payloads)
-            rows = session.createDataFrame(content.to_pandas(), READINGS.spark_schema)
+            rows = session.createDataFrame(incompressible(content).to_pandas(), READINGS.spark_schema)
             rows.coalesce(1).write.format("delta").mode("append").save(paths.table("readings"))
         (step,) = plan_compaction(paths, ["readings"])
         assert "small ones" in step.why
@@ -246,7 +250,8 @@ def test_a_large_file_is_not_cut_into_new_ones(
     """A deletion or MERGE leaves large files that are not clustered."""
     paths = TablePaths.of(tmp_path)
     create_table(session, READINGS, paths.table("readings"))
-    rows = session.createDataFrame(content_of("readings", 0, boxes=20_000).to_pandas(), READINGS.spark_schema)
+    content = incompressible(content_of("readings", 0, boxes=20_000))
+    rows = session.createDataFrame(content.to_pandas(), READINGS.spark_schema)
     rows.coalesce(1).write.format("delta").mode("append").save(paths.table("readings"))
     (step,) = plan_compaction(paths, ["readings"])
     monkeypatch.setattr(
