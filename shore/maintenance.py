@@ -77,7 +77,7 @@ class Sizes:
         target: Larger files are cut.
         small: Files below it are put together.
         group: Of files that are clustered together.
-        full: A group with so many bytes is not clustered again.
+        full: A group with so many bytes is not clustered again. It is well below ``group``, which no group reaches.
     """
 
     target: int
@@ -98,8 +98,8 @@ class Sizes:
 
 
 NEW: Final = Sizes(target=64 << 20, small=2 << 20, group=4 << 20, full=2 << 20)
-GROWING: Final = Sizes(target=64 << 20, small=32 << 20, group=64 << 20, full=64 << 20)
-OF_CHANGING: Final = Sizes(target=32 << 20, small=16 << 20, group=32 << 20, full=32 << 20)
+GROWING: Final = Sizes(target=64 << 20, small=32 << 20, group=64 << 20, full=32 << 20)
+OF_CHANGING: Final = Sizes(target=32 << 20, small=16 << 20, group=32 << 20, full=16 << 20)
 
 
 def maintenance_session(spark: SparkSession) -> SparkSession:
@@ -240,7 +240,9 @@ def _set_apart(spark: SparkSession, location: str, step: CompactStep, since: dt.
     a table that is being written by the writer's own snapshot (``PrepareDeltaScan``).
     """
     recent = " or ".join(f"{time} >= timestamp '{since.isoformat()}'" for time in TIMES[step.table])
-    rows = spark.read.format("delta").load(location).where(recent).sortWithinPartitions(*step.cluster_by)
+    rows = spark.read.format("delta").load(location).where(recent)
+    if step.cluster_by:  # a table of an earlier release may have partitions instead
+        rows = rows.sortWithinPartitions(*step.cluster_by)
     rows.write.format("delta").mode("overwrite").option("replaceWhere", recent).save(location)
 
 

@@ -149,12 +149,16 @@ def change_today(lake: Lake) -> int:
     return replace_rows(lake, QUALITY, fresh, within=lambda rows: rows.where(TODAYS.of()), bounds=[TODAYS])
 
 
+@pytest.mark.parametrize("partitions", [[], ["device_id"]])
 def test_a_change_of_a_recent_row_does_not_write_old_ones_again(
-    tmp_path: Path, session: SparkSession, monkeypatch: pytest.MonkeyPatch
+    partitions: list[str], tmp_path: Path, session: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A compaction puts rows of the last days into files of their own."""
+    """A compaction puts rows of the last days into files of their own, in tables with an earlier release's partitions
+    too."""
     monkeypatch.setattr(maintenance, "_APART_BYTES", 0)
     lake = Lake(session, TablePaths.of(tmp_path))
+    if partitions:
+        write_deltalake(lake.paths.table("quality"), QUALITY.plain_schema.empty_table(), partition_by=partitions)
     before = days_of_quality(lake)
     (step,) = plan_compaction(lake.paths, ["quality"])
     compact(session, lake.paths, step)
@@ -220,13 +224,17 @@ def test_a_clustered_table_is_clustered_on_the_way(tmp_path: Path, session: Spar
     assert step.opened <= 2
 
 
+@pytest.mark.parametrize("sizes", ["NEW", "GROWING"])
 def test_todays_rows_are_not_put_among_those_of_earlier_days(
-    tmp_path: Path, session: SparkSession, monkeypatch: pytest.MonkeyPatch
+    sizes: str, tmp_path: Path, session: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file with half of the size of new ones is full: later files are put together beside it."""
+    """A file with half of the size of a group is full: later files are put together beside it."""
     paths = TablePaths.of(tmp_path)
     create_table(session, READINGS, paths.table("readings"))
-    monkeypatch.setattr(maintenance, "NEW", replace(maintenance.NEW, small=350_000, full=350_000, group=700_000))
+    usual = getattr(maintenance, sizes)
+    scale = 350_000 / usual.small
+    smaller = replace(usual, small=350_000, group=int(usual.group * scale), full=int(usual.full * scale))
+    monkeypatch.setattr(maintenance, sizes, smaller)
 
     def compacted(at: dt.datetime) -> set[str]:
         for number in range(FEW + 1):

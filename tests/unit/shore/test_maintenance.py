@@ -94,6 +94,13 @@ def test_new_files_are_put_together_apart_until_they_have_enough_for_a_large_one
     assert (step.sizes, step.small) == (maintenance.GROWING, FEW + 7)
 
 
+@pytest.mark.parametrize("sizes", [maintenance.NEW, maintenance.GROWING, maintenance.OF_CHANGING])
+def test_what_is_put_together_is_full_where_it_is_not_small(sizes: maintenance.Sizes) -> None:
+    """Delta makes groups of almost ``group`` bytes. One that is neither would be written again each time."""
+    assert sizes.full == sizes.small
+    assert 2 * sizes.full <= sizes.group
+
+
 def test_the_plan_names_files_that_the_last_days_do_not_need(paths: TablePaths) -> None:
     fill(paths, 10, table="events")
     DeltaTable(paths.table("events")).optimize.compact()
