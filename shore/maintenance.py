@@ -241,7 +241,7 @@ def _set_apart(spark: SparkSession, location: str, step: CompactStep, since: dt.
     """
     recent = " or ".join(f"{time} >= timestamp '{since.isoformat()}'" for time in TIMES[step.table])
     rows = spark.read.format("delta").load(location).where(recent)
-    if step.cluster_by:  # a table of an earlier release may have partitions instead
+    if step.cluster_by:  # tables of an earlier release may not be clustered
         rows = rows.sortWithinPartitions(*step.cluster_by)
     rows.write.format("delta").mode("overwrite").option("replaceWhere", recent).save(location)
 
