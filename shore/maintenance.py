@@ -75,15 +75,13 @@ class Sizes:
 
     Args:
         target: Larger files are cut.
-        small: Files below it are put together.
-        group: Of files that are clustered together.
-        full: A group with so many bytes is not clustered again. It is well below ``group``, which no group reaches.
+        small: Files below it are put together. A group of files with so many bytes is full: it is not clustered again.
+        group: Of files that are clustered together. No group reaches it, so it is well above ``small``.
     """
 
     target: int
     small: int
     group: int
-    full: int
 
     @property
     def settings(self) -> dict[str, int]:
@@ -92,14 +90,14 @@ class Sizes:
         return {
             f"{_DELTA}.optimize.maxFileSize": self.target,
             f"{_DELTA}.optimize.minFileSize": self.small,
-            f"{clustering}.threshold": self.full,
+            f"{clustering}.threshold": self.small,
             f"{clustering}.targetCubeSize": self.group,
         }
 
 
-NEW: Final = Sizes(target=64 << 20, small=2 << 20, group=4 << 20, full=2 << 20)
-GROWING: Final = Sizes(target=64 << 20, small=32 << 20, group=64 << 20, full=32 << 20)
-OF_CHANGING: Final = Sizes(target=32 << 20, small=16 << 20, group=32 << 20, full=16 << 20)
+NEW: Final = Sizes(target=64 << 20, small=2 << 20, group=4 << 20)
+GROWING: Final = Sizes(target=64 << 20, small=32 << 20, group=64 << 20)
+OF_CHANGING: Final = Sizes(target=32 << 20, small=16 << 20, group=32 << 20)
 
 
 def maintenance_session(spark: SparkSession) -> SparkSession:

@@ -262,6 +262,7 @@ class _Growth:
                 compact(session, self._lake.paths, step)
 
     def _until_noon(self) -> None:
+        """Half of the day after the last one, read and compacted."""
         self._minute = 0
         for _ in range(12):
             self._append_minutes(60)
