@@ -47,6 +47,11 @@ class PartitionFetchState:
         self.verify_before = end if end > 0 else None
         return self.position
 
+    def ends_before_tail(self, end: int) -> bool:
+        """Return whether a source that ends at ``end`` lacks the batch to compare with. Kafka refuses a fetch beyond a
+        log's end, but answers one at its end with nothing."""
+        return self.verify_before is not None and end < self.verify_before
+
     def is_led_anew(self, epoch: int) -> bool:
         """Return whether fetched batches have a later leader epoch than those before. After an unclean election a
         leader may have lost records that the target has, and have others at their offsets."""

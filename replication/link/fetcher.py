@@ -232,7 +232,8 @@ class Fetcher:
             await asyncio.sleep(max(0.0, began + pace - time.monotonic()))
 
     def _process_partition(self, tp: TopicPartition, part: FetchedPartition) -> bool:
-        """Queue one log's part of an answer; False if the source does not have the requested offset.
+        """Queue one log's part of an answer; False if the source does not have the requested offset, or may end before
+        what is to be compared.
 
         Raises:
             CorruptBatch: the next batch has no readable header, or one that cannot be believed.
@@ -252,7 +253,8 @@ class Fetcher:
         if not part.records:
             if seizure is not None or problem:
                 self._on_refused_rest(state, seizure, reach, problem)
-            return True
+                return True
+            return not state.ends_before_tail(part.high_watermark)
         if state.is_short or state.is_led_anew(parse_header(part.records).leader_epoch):
             self._verify_again(state)
             return True

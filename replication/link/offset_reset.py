@@ -124,7 +124,8 @@ class OffsetReset:
     async def resolve_out_of_range(
         self, states: Mapping[TopicPartition, PartitionFetchState]
     ) -> dict[TopicPartition, int]:
-        """Reset logs whose requested offset the source does not have, because it starts later or ends earlier.
+        """Reset logs whose requested offset, or the batch to compare with, the source does not have, because it starts
+        later or ends earlier.
 
         Returns:
             The logs' ends at the source.
@@ -144,7 +145,7 @@ class OffsetReset:
                 self._link.stop_log(tp, LogState.UNAVAILABLE, end.what, end.hint)
                 continue
             out[tp] = end
-            if state.position > end:
+            if state.position > end or state.ends_before_tail(end):
                 self._is_behind(state, end)
             elif state.position < start:
                 later[tp] = start
