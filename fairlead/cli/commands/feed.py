@@ -23,9 +23,9 @@ from rich.markup import escape
 
 from acl.kafka import Received, StartAt, UserConsumer
 from acl.probe import entitlement, sites_of
-from fairlead.cli.commands.context import JsonOption, TopologyOption, complete_site, writing
-from fairlead.cli.commands.feed_share import ShareOptions, share
-from fairlead.cli.console import console, emit, errors, output
+from fairlead.cli.commands.context import DryRunOption, JsonOption, TopologyOption, YesOption, complete_site, writing
+from fairlead.cli.commands.feed_share import ShareOptions, end_tokens, share
+from fairlead.cli.console import Consent, console, emit, errors, output
 from fairlead.errors import ConfigurationError, OptionError, UnavailableError, UnknownNameError
 from fairlead.kafka.endpoint import KafkaEndpoint, SaslMechanism
 from fairlead.local.files import write_file
@@ -386,22 +386,30 @@ def feed(
         typer.Option("--overlap", min=0, max=720, help="For delta-sharing: hours for which older tokens stay good."),
     ] = 0,
     revoke: Annotated[bool, typer.Option("--revoke", help="For delta-sharing: end all of its tokens now.")] = False,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Read a customer's feed, or its containers' logs, as that customer.
 
     Ctrl-C stops. With --json each record is one line. Nothing is remembered without --group. --client prints a shell
     script that configures kcat, Kafka's console consumer, a Java or a Python program, and reads. --client delta-sharing
-    makes a new token for the customer's tables at the board, in a profile file for pandas and Spark.
+    makes a new token for the customer's tables at the board, in a profile file for pandas and Spark. Only --revoke asks
+    first; --yes and --dry-run are for it.
 
     Example: fairlead feed ducks --once --max 20
     """
     context = open_topology(topology)
-    if client is Client.DELTA_SHARING:
-        share(context, customer, ShareOptions(board, days, overlap, revoke), out, as_json=as_json)
-        return
-    if board is not None or revoke:
+    if (dry_run or yes) and not revoke:
+        raise OptionError("only --revoke asks first", hint="leave out --yes and --dry-run, or add --revoke")
+    if client is not Client.DELTA_SHARING and (board is not None or revoke):
         raise OptionError("--board and --revoke are about a share", hint="add --client delta-sharing")
+    if revoke:
+        end_tokens(context, customer, Consent(yes=yes, dry_run=dry_run, as_json=as_json), as_json=as_json)
+        return
+    if client is Client.DELTA_SHARING:
+        share(context, customer, ShareOptions(board, days, overlap), out, as_json=as_json)
+        return
     site = _site(context.topology, customer, at)
     if group is not None and not group.startswith(f"{customer}."):
         raise OptionError(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fairlead.cli.commands.context import require_writable
-from fairlead.cli.console import emit, errors, output
+from fairlead.cli.console import Consent, emit, errors, output
 from fairlead.errors import OptionError
 from fairlead.local.files import write_file
 from topologies.context import Context
@@ -26,26 +26,34 @@ class ShareOptions:
     board: str | None
     days: int
     overlap: int
-    revoke: bool
+
+
+def end_tokens(context: Context, customer: str, consent: Consent, *, as_json: bool) -> None:
+    """End all tokens of a customer."""
+    from board.sharing.service import shared_names
+    from board.sharing.tokens import Tokens
+
+    tokens = Tokens(context.folder)
+    good = tokens.known(customer)
+    if customer not in context.topology.customers and not good:
+        shared_names(context.topology, customer)  # says which names there are
+    ended = 0
+    if good:
+        if not consent.agreed([f"end the tokens of {customer} that are good: {len(good)}"]):
+            return
+        ended = tokens.revoke(customer)
+    body = {"customer": customer, "revoked": ended}
+    emit(body, as_json=as_json, render=lambda: output.write(f"{customer}: no token is good any more; {ended} were\n"))
 
 
 def share(context: Context, customer: str, options: ShareOptions, out: Path | None, *, as_json: bool) -> None:
-    """Give a customer a new token in a profile file, or end all of its tokens."""
+    """Give a customer a new token in a profile file."""
     # Imported here: these take a second, and reading a feed does not need them.
     from board.sharing.profile import endpoint, profile
     from board.sharing.service import shared_names
     from board.sharing.tokens import Tokens
 
     tokens = Tokens(context.folder)
-    if options.revoke:
-        if customer not in context.topology.customers and not tokens.known(customer):
-            shared_names(context.topology, customer)  # says which names there are
-        ended = tokens.revoke(customer)
-        body = {"customer": customer, "revoked": ended}
-        emit(
-            body, as_json=as_json, render=lambda: output.write(f"{customer}: no token is good any more; {ended} were\n")
-        )
-        return
     names = shared_names(context.topology, customer)
     if options.board is None:
         raise OptionError(

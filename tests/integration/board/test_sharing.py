@@ -491,7 +491,7 @@ def test_the_command_gives_a_profile_and_takes_it_back(
     assert body["tables"][0] == "beans.default.readings"
     (tmp_path / "beans.share").write_text(body["profile"])
     assert len(delta_sharing.load_as_pandas(f"{tmp_path / 'beans.share'}#beans.default.readings")) == 20
-    assert json.loads(run("ducks", "--revoke", "--json").stdout) == {"customer": "ducks", "revoked": 1}
+    assert json.loads(run("ducks", "--revoke", "--yes", "--json").stdout) == {"customer": "ducks", "revoked": 1}
     with pytest.raises(HTTPError, match="401"):
         delta_sharing.load_as_pandas(f"{file}#ducks.default.readings")
     for customer in ("harbour", "away", "nobody"):

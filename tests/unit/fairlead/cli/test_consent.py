@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import shutil
 import socket
@@ -14,6 +15,7 @@ import typer
 from rich.console import Console
 
 from acl.devices import device_book
+from board.sharing.tokens import Tokens
 from fairlead.cli import app as cli
 from fairlead.cli import console
 from fairlead.errors import ExitCode
@@ -48,10 +50,11 @@ CHANGING = {
     "devices remove": [BOX],
     "certs init": [],
     "certs renew": [],
+    "feed": ["ducks", "--client", "delta-sharing", "--revoke"],
 }
 # What these write is their answer (a page, a file that an option names), or what they run for: records, tables, sites.
 OTHERS = {
-    *("up", "status", "replicate", "tables", "sql", "feed", "board", "audit", "doctor"),
+    *("up", "status", "replicate", "tables", "sql", "board", "audit", "doctor"),
     *(f"voyage {verb}" for verb in ("run", "list", "pause", "resume", "size", "record", "replay")),
     *("report container", "report port", "alert list", "alert report", "alert rules", "link list", "link describe"),
     *("custody show", "custody list", "custody strays", "shore run", "shore status", "shore verify", "compose render"),
@@ -192,6 +195,26 @@ def test_with_consent_it_is_done(how: str, home: Path, monkeypatch: pytest.Monke
     assert Certificates(home).exists
     assert cli.run(["down", "--purge", *yes]) == ExitCode.OK
     assert contents(home) == {} or set(contents(home)) == {".lock"}
+
+
+def test_a_customers_tokens_end_only_with_consent(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tokens = Tokens(home)
+    tokens.issue("ducks", lifetime=dt.timedelta(days=1), overlap=dt.timedelta())
+    revoke, plan = ["feed", *CHANGING["feed"]], "end the tokens of ducks that are good: 1"
+    assert cli.run([*revoke, "--dry-run", "--json"]) == ExitCode.OK
+    assert json.loads(capsys.readouterr().out) == {"applied": False, "plan": [plan]}
+    asked = terminal(monkeypatch, answer=False)
+    assert cli.run(revoke) == ExitCode.OK
+    said = capsys.readouterr()
+    assert asked == ["Do it?"] and plan in said.err and said.out == "Nothing was changed.\n"
+    assert tokens.known("ducks")
+    assert cli.run([*revoke, "--yes", "--json"]) == ExitCode.OK
+    assert json.loads(capsys.readouterr().out) == {"customer": "ducks", "revoked": 1}
+    assert not tokens.known("ducks")
+    assert cli.run([*revoke, "--yes"]) == ExitCode.OK
+    assert cli.run(["feed", "ducks", "--once", "--yes"]) == ExitCode.USAGE
 
 
 def test_plain_down_asks_nobody(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
