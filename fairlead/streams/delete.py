@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from edge.status import read_bridge
-from fairlead.errors import RefusedError, UnavailableError
+from fairlead.errors import ConfigurationError, RefusedError, UnavailableError
 from fairlead.kafka.admin import BATCH, delete_logs
+from fairlead.names import STREAM_NAME
 from fairlead.plan import LineStyle, Plan, PlanLine, PlanStep, Tell, shortened, silent
 from fairlead.streams.inventory import (
     RESERVED,
@@ -113,6 +114,7 @@ async def plan_deletion(
     """Ask the sites for the stream's topics, look again after ``settle`` seconds, and make the plan.
 
     Raises:
+        ConfigurationError: no stream can have this name.
         RefusedError: the stream is built in, the topology declares it, or somebody writes to it.
         UnavailableError: no site answers.
     """
@@ -157,8 +159,15 @@ def check_not_declared(topology: Topology, stream: str) -> None:
     """Check that a stream may be deleted.
 
     Raises:
+        ConfigurationError: no stream can have this name.
         RefusedError: it is built in, or the topology still has it; the hint says where.
     """
+    if not STREAM_NAME.fullmatch(stream):
+        raise ConfigurationError(
+            f"{stream!r} cannot be a stream's name",
+            hint="small letters, digits and -, at most 40, a letter first; fairlead stream list shows what sites have",
+            stream=stream,
+        )
     if stream == RESERVED:
         what, hint = f"topics {stream}.* hold orders and records of access", "no stream has this name"
         raise RefusedError(what, hint=hint, stream=stream)

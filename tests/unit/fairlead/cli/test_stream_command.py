@@ -132,3 +132,10 @@ def test_deletion_is_shown_then_done(capsys: pytest.CaptureFixture[str], monkeyp
     assert carried == ["old.[x]"]
     _, err = run(capsys, "delete", "orders", "--yes", code=ExitCode.REFUSED)
     assert "topology pair has stream orders" in err
+
+
+@pytest.mark.usefixtures("west")
+@pytest.mark.parametrize("name", ["", " ", "Old", "old.x", "o" * 41])
+def test_a_name_that_no_stream_can_have_is_refused(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    out, err = run(capsys, "delete", name, "--site", "west", "--yes", code=ExitCode.CONFIG)
+    assert out == [] and f"{name!r} cannot be a stream's name" in " ".join(err.split())
