@@ -318,7 +318,8 @@ def open_container(
         found.load("readings", "equipment_reference", number, as_="all_readings", without=without)
         found.run(_READINGS, since=since, until=until)
         found.add("bookings", of_container(number), as_="all_bookings")  # periods follow from all states
-        found.check_any()
+        if is_container_number(number):  # else the number is what is wrong, whether there are tables or not
+            found.check_any()
         check_known(found, number)
         ships = found.rows(
             "select distinct vessel_imo_number from sites join custody on site = holder where kind = 'ship'"

@@ -62,3 +62,12 @@ def test_before_shore_ever_ran(
     for arguments in (["container", port_story.WARM], ["port", "JPTYO"]):
         assert run(["report", *arguments, "--topology", "minimal"]) == 4
         assert "fairlead shore run" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("number", "told"), [("XX", "no container number"), ("BIGU1000011", "check digit must be 0")])
+def test_a_wrong_number_is_told_also_before_shore_ever_ran(
+    number: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FAIRLEAD_HOME", str(tmp_path))
+    assert run(["report", "container", number, "--topology", "minimal"]) == 3
+    assert told in capsys.readouterr().err
