@@ -39,11 +39,20 @@ def printable(text: str) -> str:
 class SafeConsole(Console):
     """A console that replaces control characters, because commands print records, names and errors of others.
 
-    Colours come from rich as styles, not as text, so they stay.
+    Colours come from rich as styles, not as text, so they stay. Each text is written once, also at a Ctrl-C.
     """
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(highlight=False, **settings)
+
+    def print(self, *objects: Any, **settings: Any) -> None:
+        """Print as rich does. If Ctrl-C comes while the text is written, it is not written again with the next one."""
+        try:
+            super().print(*objects, **settings)
+        except KeyboardInterrupt:
+            with self.capture():  # empties the buffer, in which rich leaves the text
+                pass
+            raise
 
     def render_str(self, text: str, **settings: Any) -> Text:
         """Make rich's ``Text`` of a string, without control characters."""

@@ -143,3 +143,23 @@ def test_nothing_else_writes_to_the_terminal() -> None:
                 ):
                     found.append(f"{file.relative_to(root)}: {ast.unparse(node.func)}")
     assert found == ["fairlead/cli/console.py: sys.stdout.write"]
+
+
+class Interrupted(io.StringIO):
+    """A terminal at which Ctrl-C comes when the first text has been written."""
+
+    came = False
+
+    def flush(self) -> None:
+        if not self.came:
+            self.came = True
+            raise KeyboardInterrupt
+
+
+def test_a_text_at_which_ctrl_c_comes_is_written_once() -> None:
+    written = Interrupted()
+    made = SafeConsole(file=written)
+    with pytest.raises(KeyboardInterrupt):
+        made.print("3 ACLs of ducks revoked")
+    made.print("interrupted")
+    assert written.getvalue() == "3 ACLs of ducks revoked\ninterrupted\n"
