@@ -240,8 +240,9 @@ class _Active:
 class UnitAlarmRule(AlertRule):
     """The alarms that a reefer unit reports: one alert per container, of the highest severity, which names them all.
 
-    It is updated with each new alarm and with a severity that rises, and cleared by a reading without any. A reading
-    that does not mention alarms says nothing about them.
+    It is updated with each new alarm and with a severity that rises, and cleared by a reading without any. Of more than
+    ``_MOST`` alarms it names the first, and says how many more there are. A reading that does not mention alarms says
+    nothing about them.
     """
 
     kind = "UNIT_ALARM"
@@ -270,9 +271,9 @@ class UnitAlarmRule(AlertRule):
             for name, (severity, since) in active.items()
         }
         if opened is None:
-            return RuleFinding("OPENED", highest, at, unique([story.first, cause]), tuple(now.values())[:_MOST])
+            return RuleFinding("OPENED", highest, at, unique([story.first, cause]), _named(now))
         # An alarm that has ended stays named, so that one that comes and goes makes no states without end.
-        every = tuple(({each.name: each for each in opened.evidence} | now).values())[:_MOST]
+        every = _named({each.name: each for each in opened.evidence if each.name != _MORE} | now)
         if {each.name for each in every} <= _names(opened) and rank(highest) <= rank(opened.severity):
             return None
         return RuleFinding("UPDATED", max(highest, opened.severity, key=rank), at, (cause,), every)
@@ -288,7 +289,16 @@ class UnitAlarmRule(AlertRule):
 
 
 _MOST = 16  # alarms that an alert names
+_MORE = "more-alarms"
 _LONGEST_NAME = 64
+
+
+def _named(alarms: dict[str, Evidence]) -> tuple[Evidence, ...]:
+    """Return the alarms that an alert names, and how many more there are."""
+    every = tuple(alarms.values())
+    if len(every) <= _MOST:
+        return every
+    return *every[:_MOST], Evidence(name=_MORE, weight=1.0, detail=f"and {len(every) - _MOST} more")
 
 
 def _names(alert: Alert) -> set[str]:

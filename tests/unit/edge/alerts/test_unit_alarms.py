@@ -80,7 +80,26 @@ def test_further_alarms_and_a_rising_severity_are_updates_of_one_alert() -> None
 def test_a_unit_that_invents_alarms_makes_few_states() -> None:
     voyage = Voyage()
     states = [each for turn in range(100) for each in told(voyage, turn, alarm(turn))]
-    assert len(states) == 16
+    assert len(states) == 17
+
+
+def test_an_alert_says_how_many_alarms_it_does_not_name() -> None:
+    voyage = Voyage()
+    [opened] = voyage.see(0, alarms=[alarm(n) for n in range(16)])
+    assert [each.name for each in opened.evidence] == [f"alarm-{n}" for n in range(16)]
+    [updated] = voyage.see(1, alarms=[alarm(n) for n in range(18)])
+    assert updated.evidence[:-1] == opened.evidence
+    assert (updated.state, updated.evidence[-1].name, updated.evidence[-1].detail) == (
+        "UPDATED",
+        "more-alarms",
+        "and 2 more",
+    )
+    assert told(voyage, 2, *(alarm(n) for n in range(19))) == []
+    [risen] = voyage.see(3, alarms=[alarm(n, "CRITICAL") for n in range(19)])
+    assert len(risen.evidence) == 17 and risen.evidence[-1].detail == "and 3 more"
+    assert [(state, names) for state, _, names in told(voyage, 4)] == [("CLEARED", ["unit-alarm"])]
+    [again] = voyage.see(5, alarms=[alarm(n) for n in range(17)])
+    assert (again.state, again.evidence[-1].detail) == ("OPENED", "and 1 more")
 
 
 def test_an_alert_that_a_person_clears_is_not_raised_again_by_the_same_alarms() -> None:
