@@ -53,7 +53,11 @@ class ConfigurationError(FairleadError):
 
 
 class OptionError(ConfigurationError):
-    """An option or argument is missing, malformed, or excludes another, whatever the topology says."""
+    """An option or argument is missing, malformed, or excludes another, whatever the topology says.
+
+    A malformed name of something that must be there (a site, a stream, a container) is a ``ConfigurationError``, as is
+    any other name that nothing has.
+    """
 
     exit_code = ExitCode.USAGE
 
