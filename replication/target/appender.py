@@ -605,9 +605,10 @@ class TargetAppender:
             self._unconfirmed[tp] = {base: each for base, each in sent_before.items() if each.batch.positions}
         read = [each for each in replicas if each.tp not in late]
         for replica in read:
-            size = self._too_large.pop(replica.tp, 0)
+            size = self._too_large.get(replica.tp, 0)
             if size and (limit := await self._limit_of(replica.tp)) < size:
                 replica.max_bytes = limit or size // 2  # the limit is unknown: try
+            self._too_large.pop(replica.tp, None)  # not before the limit is known: the target may be away
         present = {
             (replica.tp, base): sent.batch
             for replica in read

@@ -486,6 +486,38 @@ async def test_what_a_broker_refuses_is_quarantined_alone(code: int, monkeypatch
         assert good.replica.trouble is None
 
 
+async def test_a_batch_above_the_limit_is_split_once_the_limit_can_be_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """While the target does not say its limit, no batch is sent again as it is: the broker would refuse it again."""
+    broker, refused, failures = Broker(LUCK()), 0, 5
+    batches = history([[40]])
+    limit = max(map(len, batches)) - 1
+    real = broker.produce
+
+    async def picky(batches: Any, **given: Any) -> Any:
+        nonlocal refused
+        if any(len(batch) > limit for batch in batches.values()):
+            refused += 1
+            return dict.fromkeys(batches, ProduceResult(examiner.TOO_LARGE))
+        return await real(batches, **given)
+
+    async def limit_of(_tp: TopicPartition) -> int:
+        nonlocal failures
+        if failures:
+            failures -= 1
+            raise ConnectionLost("away")
+        return limit
+
+    monkeypatch.setattr(broker, "produce", picky)
+    async with running(broker) as appender:
+        monkeypatch.setattr(appender, "_limit_of", limit_of)
+        source = await start(broker, batches, appender)
+        await until_there(broker, [source])
+        assert (source.replica.trouble, refused, failures) == (None, 1, 0)
+    assert broker.log(TOPIC).end == source.end
+
+
 async def test_a_record_that_is_too_large_is_quarantined_also_behind_others() -> None:
     """A record above the target's limit stops its log, also as the last of a log and behind batches that fit."""
     broker, small = Broker(LUCK()), history([[1]])
