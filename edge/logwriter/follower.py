@@ -73,6 +73,9 @@ class LogFollower:
         while self._positions[tp] < end:
             position = self._positions[tp]
             content = (await self._cluster.fetch({tp: position}, partition_max_bytes=_AT_ONCE))[tp]
+            if content.error_code == OFFSET_OUT_OF_RANGE:
+                await self._skip_deleted(tp)
+                continue
             if content.error_code:
                 raise broker_error(content.error_code, tp)
             records, after = decode_fetched(content, position)
@@ -83,6 +86,20 @@ class LogFollower:
                 self._take(tp.topic, record, True)
             else:
                 self._positions[tp] = after
+
+    async def _skip_deleted(self, tp: TP) -> None:
+        """Go on at the log's start, because retention has deleted the records at the position.
+
+        Raises:
+            BrokerError: the log begins before the position, so nothing was deleted there.
+        """
+        start = (await self._cluster.start_offsets([tp]))[tp]
+        if isinstance(start, BrokerError):
+            raise start
+        if start <= self._positions[tp]:
+            raise broker_error(OFFSET_OUT_OF_RANGE, tp)
+        log.error("%s: records from offset %d to %d are gone", tp, self._positions[tp], start - 1)
+        self._positions[tp] = self.starts[tp.topic] = start
 
     async def follow(self) -> None:
         """Follow the logs until cancelled."""

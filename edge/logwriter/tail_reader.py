@@ -127,7 +127,8 @@ class TailReader:
         """
         batcher = self._short if depth <= NEWEST else self._batcher
         answer = await batcher.ask((topic, depth))
-        if isinstance(answer, BrokerError) and answer.retriable:
+        # Retention may have deleted records since the log was asked where it begins.
+        if isinstance(answer, BrokerError) and (answer.retriable or answer.code == OFFSET_OUT_OF_RANGE):
             answer = await self._unserved.ask((topic, depth))
         if isinstance(answer, BrokerError):
             raise answer

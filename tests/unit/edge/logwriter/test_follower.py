@@ -13,7 +13,7 @@ from edge.logwriter.follower import LogFollower
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.convention import term_batch
 from fairlead.kafka.protocol.batch import HEADER
-from fairlead.kafka.protocol.errors import BrokerError, ConnectionLost, broker_error
+from fairlead.kafka.protocol.errors import OFFSET_OUT_OF_RANGE, BrokerError, ConnectionLost, broker_error
 from fairlead.kafka.protocol.record import NewRecord
 from fairlead.kafka.protocol.types import TP, FetchedPartition
 from fairlead.waiting import in_background
@@ -55,8 +55,9 @@ class Source:
         if self.lose:
             self.lose -= 1
             raise ConnectionLost("away")
-        content = b"" if self.error else self.batches[positions[LOG] // PER_BATCH]
-        return {LOG: cast(FetchedPartition, _Part(self.error, memoryview(content)))}
+        error = self.error or (OFFSET_OUT_OF_RANGE if positions[LOG] < self.start else 0)
+        content = b"" if error else self.batches[positions[LOG] // PER_BATCH]
+        return {LOG: cast(FetchedPartition, _Part(error, memoryview(content)))}
 
 
 class _Part:
@@ -120,6 +121,38 @@ async def test_what_a_broker_refuses_is_raised() -> None:
     with pytest.raises(type(broker_error(29, LOG))):
         await follower.catch_up()
     assert taken == []
+
+
+@pytest.mark.parametrize("start", [2 * PER_BATCH, 4 * PER_BATCH], ids=["some records are left", "none is left"])
+async def test_a_log_is_read_although_retention_deletes_records_meanwhile(
+    monkeypatch: pytest.MonkeyPatch, start: int
+) -> None:
+    """The records that retention deletes between two fetches are passed over, and the log counts as shortened."""
+    source = Source(4)
+    follower, taken = following(source)
+    real = source.fetch
+
+    async def fetch(positions: Mapping[TP, int], **given: Any) -> dict[TP, FetchedPartition]:
+        if positions[LOG] == PER_BATCH:
+            source.start = start
+        return await real(positions, **given)
+
+    monkeypatch.setattr(source, "fetch", fetch)
+    await follower.catch_up()
+    assert [offset for offset, _ in taken] == [*range(PER_BATCH), *range(start, 4 * PER_BATCH)]
+    assert follower.starts == {LOG.topic: start}
+
+
+async def test_records_that_were_deleted_while_the_broker_was_away_stop_no_reader() -> None:
+    """Retention deletes records while a reading that failed waits."""
+    source = Source(4)
+    follower, taken = following(source)
+    source.lose = 1
+    with pytest.raises(ConnectionLost):
+        await follower.catch_up()
+    source.start = PER_BATCH
+    await follower.catch_up()
+    assert [offset for offset, _ in taken] == list(range(PER_BATCH, 4 * PER_BATCH))
 
 
 async def test_what_is_here_already_is_known_when_the_ends_are_reached(fake: FakeCluster, cluster: Cluster) -> None:

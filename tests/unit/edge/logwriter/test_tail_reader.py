@@ -1,0 +1,41 @@
+"""The newest records of a log are read although its oldest ones are deleted meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from edge.logwriter.tail_reader import TailReader
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.protocol.record import NewRecord
+from fairlead.kafka.protocol.types import TP, FetchedPartition
+from tests.unit.fairlead.kafka.conftest import cluster, fake
+from tests.unit.fairlead.kafka.fake_broker import FakeCluster
+from tests.unit.fairlead.kafka.fake_log import put
+
+__all__ = ["cluster", "fake"]  # fixtures
+LOG, OTHER = TP("events.tokyo"), TP("alerts.tokyo")
+
+
+async def test_a_tail_is_read_although_retention_deletes_records_meanwhile(
+    fake: FakeCluster, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Retention deletes the oldest records between the question where the log begins and the fetch."""
+    for tp in (LOG, OTHER):
+        log = fake.log(tp.topic)
+        for value in (b"0", b"1", b"2"):
+            put(log, NewRecord(value, timestamp_ms=1))
+    real = cluster.fetch
+
+    async def fetch(positions: Mapping[TP, int], **given: Any) -> dict[TP, FetchedPartition]:
+        fake.logs[LOG.topic].start = 2
+        return await real(positions, **given)
+
+    monkeypatch.setattr(cluster, "fetch", fetch)
+    tails = TailReader(cluster)
+    tail, other = await tails.read(LOG.topic), await tails.read(OTHER.topic)
+    await tails.close()
+    assert (tail.start, tail.whole, [record.value for record in tail.records]) == (2, True, [b"2"])
+    assert (other.start, [record.value for record in other.records]) == (0, [b"0", b"1", b"2"])
