@@ -239,7 +239,7 @@ class Ledger:
             # A ship's entries need those of sites ashore, so these are read first.
             first = {tp for tp in left if not self._rules.is_of_ship(tp.topic)} or left.keys()
             answer = await cluster.fetch(
-                {tp: self._positions[tp] for tp in first}, max_wait_ms=0, partition_max_bytes=AT_ONCE
+                {tp: self._positions[tp] for tp in first}, max_wait_ms=POLL_MS, partition_max_bytes=AT_ONCE
             )
             for tp, part in answer.items():
                 if part.error_code:

@@ -212,7 +212,7 @@ async def sweep(
     """
     positions = {log: extent.start for log, extent in logs.items() if extent.start < extent.end}
     while positions:
-        answers = await cluster.fetch(positions, max_wait_ms=0, partition_max_bytes=_SWEEP_PARTITION_BYTES)
+        answers = await cluster.fetch(positions, partition_max_bytes=_SWEEP_PARTITION_BYTES)
         for log, content in answers.items():
             if content.error_code:
                 raise broker_error(content.error_code, log)

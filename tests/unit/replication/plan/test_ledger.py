@@ -258,6 +258,26 @@ async def test_the_other_ledgers_go_on_while_one_is_gone(reader: Reader) -> None
         await reader.knows(*BOXES)
 
 
+async def test_entries_that_a_new_leader_has_not_confirmed_yet_are_waited_for(
+    reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A leader that has just been elected may serve less than the end that it names; each fetch waits there."""
+    real, waits = reader.kafka.fetch, list[int]()
+
+    async def fetch(
+        positions: Mapping[TopicPartition, int], *, max_wait_ms: int, **given: Any
+    ) -> dict[TopicPartition, FetchedPartition]:
+        waits.append(max_wait_ms)
+        if len(waits) < 3:
+            return {tp: FetchedPartition(0, 0, 0, 0, (), memoryview(b"")) for tp in positions}
+        return await real(positions, **given)
+
+    monkeypatch.setattr(reader.kafka, "fetch", fetch)
+    async with reader.running():
+        await reader.knows(BOXES[0])
+    assert len(waits) == 3 and min(waits) > 0
+
+
 ORDERS = TopicPartition(ORDERS_TOPIC)
 
 

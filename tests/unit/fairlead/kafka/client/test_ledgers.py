@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from fairlead.custody.ledger import Damaged, Missing, read_ledgers
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.client.reader import OffsetRange, extents, sweep
@@ -10,8 +12,9 @@ from fairlead.kafka.protocol.errors import BrokerError
 from fairlead.kafka.protocol.record import NewRecord
 from fairlead.kafka.protocol.types import TP
 from fairlead.records import encode
+from fairlead.waiting import in_background
 from tests.support.ledgers import LOG, entry, refused
-from tests.unit.fairlead.kafka.fake_broker import FakeCluster
+from tests.unit.fairlead.kafka.fake_broker import FETCH, FakeCluster, until
 from tests.unit.fairlead.kafka.fake_log import A, B, C, batch, put
 
 
@@ -33,6 +36,33 @@ async def test_many_logs_each_up_to_where_it_ended(fake: FakeCluster, cluster: C
         found[log] += [each.offset for each in records]
     assert found == {A: list(range(30)), B: [2, 3]}
     assert await extents(cluster, []) == {}
+
+
+async def test_records_that_a_new_leader_has_not_confirmed_yet_are_waited_for(
+    fake: FakeCluster, cluster: Cluster
+) -> None:
+    """A leader that has just been elected may serve less than the end that the one before it named. It is not asked
+    over and over meanwhile."""
+    log = fake.log("log.a")
+    for offset in range(0, 6, 3):
+        log.append(batch(offset, 3))
+    wanted = await extents(cluster, [A])
+    log.lag = 3
+    found: list[int] = []
+
+    async def read() -> None:
+        async for _, records in sweep(cluster, wanted):
+            found.extend(record.offset for record in records)
+
+    async with in_background(read()) as reading:
+        await until(lambda: len(fake.seen(FETCH)) == 2)
+        for _ in range(500):
+            await asyncio.sleep(0)
+        assert (found, len(fake.seen(FETCH))) == ([0, 1, 2], 2)
+        log.lag = 0
+        fake.change()
+        await reading
+    assert found == [*range(6)]
 
 
 async def test_a_log_that_does_not_exist_is_an_error(cluster: Cluster) -> None:
