@@ -226,6 +226,7 @@ class Replicator:
             self._planner.waiting.items(),
             self._appender.troubles() if self._appender else (),
             self._planner.overrides.pauses(),
+            self._ledger.unread.items(),
             () if (orders := self._ledger.orders_trouble) is None else ((TopicPartition(ORDERS_TOPIC), orders),),
         )
         return {tp: trouble for tp, trouble in found if self._share.owns(tp)}

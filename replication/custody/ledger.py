@@ -22,7 +22,7 @@ from fairlead.kafka.client.fetch_session import FetchSession
 from fairlead.kafka.client.reader import readable
 from fairlead.kafka.convention import is_data, received_ms
 from fairlead.kafka.protocol.batch import split
-from fairlead.kafka.protocol.errors import CorruptBatch, broker_error
+from fairlead.kafka.protocol.errors import BrokerError, CorruptBatch, WireError, broker_error
 from fairlead.kafka.protocol.record import Record
 from fairlead.kafka.protocol.types import TopicPartition
 from fairlead.names import parse_log
@@ -47,6 +47,7 @@ POLL_MS: Final = 1000
 DAMAGED_RETRY: Final = 10.0  # seconds
 AT_ONCE: Final = 1 << 19  # bytes of a log; limits the process's memory at start
 LAST_POSITIONS: Final = 50  # records to read of a ship's positions at the start
+_WHOLE: Final = "make a broker that has it whole its leader"
 _events = decoder(Event)
 _fixes = decoder(Position)
 
@@ -75,6 +76,7 @@ class Ledger:
         self._position_logs = position_logs(topology, site)
         self._changes = changes
         self.refused = 0  # entries that are not trusted
+        self.unread: dict[TopicPartition, LogTrouble] = {}  # other logs than orders that cannot be read to their ends
         self.orders_trouble: LogTrouble | None = None  # a damaged batch of orders, and what to do
         self._orders_end = 0  # before the orders are read to here, some from before the start are unknown; 0: none is
         self._rules = Rules.of(topology)
@@ -139,7 +141,9 @@ class Ledger:
                     self._new |= unread
                 self._notice_orders()
                 self._notice_berths()
-                self.ready.set()
+                if not self.ready.is_set():
+                    self.unread.clear()
+                    self.ready.set()
                 for tp, part in (await session.poll(max_wait_ms=POLL_MS)).items():
                     if part.error_code:
                         self._reread(tp, broker_error(part.error_code, tp).what)
@@ -168,11 +172,25 @@ class Ledger:
                 self.orders_trouble = LogTrouble(
                     LogState.UNAVAILABLE, what, self.orders_trouble.since if self.orders_trouble else now(), hint=hint
                 )
+            elif tp.topic not in self._position_logs:
+                self._note_unread(tp, error)
             self._damaged[tp] = time.monotonic() + DAMAGED_RETRY
             return False
         if moved:
             self._damaged.pop(tp, None)
+            self.unread.pop(tp, None)
         return moved
+
+    def _note_unread(self, tp: TopicPartition, error: WireError) -> None:
+        """Note for the status why a log is not read to its end. Before ``ready`` is set it is the log that was tried
+        last, and nothing is planned."""
+        before = self.unread.get(tp)
+        what = f"{tp} is not read beyond offset {self._positions.get(tp, 0)}: {error.what}"
+        if not self.ready.is_set():
+            self.unread.clear()
+            what += "; nothing is copied to this site before"
+        hint = _WHOLE if isinstance(error, CorruptBatch) else error.hint
+        self.unread[tp] = LogTrouble(LogState.UNAVAILABLE, what, before.since if before else now(), hint=hint)
 
     async def _retry_damaged(self, cluster: Cluster, session: FetchSession) -> None:
         await self._find_recreated(cluster)
@@ -186,6 +204,7 @@ class Ledger:
                 session.set(tp, self._positions[tp])
                 if end <= self._positions[tp]:  # a new leader has not got the damaged batch
                     self._damaged.pop(tp)
+                    self.unread.pop(tp, None)
                 if tp.topic == ORDERS_TOPIC:
                     self._orders_end = min(self._orders_end, end)  # nor perhaps the last orders
         self._damaged = dict.fromkeys(self._damaged, time.monotonic() + DAMAGED_RETRY)
@@ -199,6 +218,7 @@ class Ledger:
         self._positions.pop(tp, None)
         self._ids.pop(tp, None)
         self._damaged.pop(tp, None)
+        self.unread.pop(tp, None)
         self._new.add(tp)
 
     async def _find_recreated(self, cluster: Cluster) -> None:
@@ -225,7 +245,9 @@ class Ledger:
             start, end = starts[tp], ends[tp]
             if not isinstance(start, int) or not isinstance(end, int):
                 if not self._may_wait(tp):
-                    raise start if not isinstance(start, int) else end  # type: ignore[misc]
+                    refused = next(each for each in (start, end) if isinstance(each, BrokerError))
+                    self._note_unread(tp, refused)
+                    raise refused
                 unread.add(tp)
                 continue
             if tp.topic == ORDERS_TOPIC and (self._orders_end or not self.ready.is_set()):
@@ -244,10 +266,15 @@ class Ledger:
             for tp, part in answer.items():
                 if part.error_code:
                     if not self._may_wait(tp):
-                        raise broker_error(part.error_code, tp)
+                        self._note_unread(tp, refused := broker_error(part.error_code, tp))
+                        raise refused
                     unread.add(tp)
                 elif not self._may_wait(tp) and tp.topic != ORDERS_TOPIC:
-                    self._apply_records(tp, part.records)
+                    try:
+                        self._apply_records(tp, part.records)
+                    except CorruptBatch as error:
+                        self._note_unread(tp, error)
+                        raise
                 elif not self._apply_whole(tp, part.records) and tp in self._damaged:
                     damaged.add(tp)
             left = {tp: end for tp, end in left.items() if tp not in unread | damaged and self._positions[tp] < end}

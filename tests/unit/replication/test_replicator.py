@@ -53,3 +53,12 @@ async def test_the_status_is_made_and_written_beside_the_event_loop(
     assert found["logs"] == {"orders.a": trouble.as_json("orders.a", "hq")}
     assert found.keys() == replicator.snapshot().keys()
     assert threading.get_ident() not in made
+
+
+def test_a_log_without_which_nothing_can_be_planned_is_in_the_status() -> None:
+    topology = Topology.model_validate({"name": "fleet", "sites": {"hq": {"kind": "hq"}}})
+    here, ledger = KafkaEndpoint("hq", (("127.0.0.1", 1),)), TopicPartition("custody.hq")
+    replicator = Replicator(topology, "hq", here, lambda _: here)
+    trouble = LogTrouble(LogState.UNAVAILABLE, "custody.hq is damaged", now())
+    replicator._ledger.unread[ledger] = trouble  # noqa: SLF001
+    assert replicator.snapshot()["logs"] == {"custody.hq": trouble.as_json("custody.hq", "hq")}

@@ -18,6 +18,7 @@ from fairlead.kafka.protocol.errors import (
     OFFSET_OUT_OF_RANGE,
     UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
+    WireError,
     broker_error,
 )
 from fairlead.kafka.protocol.record import NewRecord
@@ -30,6 +31,7 @@ from replication import berths, overrides
 from replication.changes import PlanChanges
 from replication.custody.ledger import Ledger
 from replication.overrides import ORDERS_TOPIC, Override, OverrideKind
+from replication.states import LogState
 from tests.unit.fairlead.kafka.fake_broker import until
 from topologies.ledger_trust import Believer
 from topologies.loader.load import load
@@ -278,6 +280,32 @@ async def test_entries_that_a_new_leader_has_not_confirmed_yet_are_waited_for(
     assert len(waits) == 3 and min(waits) > 0
 
 
+@pytest.mark.parametrize("damaged", [True, False])
+async def test_a_log_without_which_nothing_can_be_planned_is_named(reader: Reader, damaged: bool) -> None:
+    """A ledger that is damaged or cannot be read at the start holds up the site; its status says which and why."""
+    if damaged:
+        reader.kafka.damaged.add(LEDGER)
+    else:
+        there = reader.kafka.topics_.pop(LEDGER)
+    ledger, seen = reader.ledger, list[Any]()
+    for _ in range(2):
+        with pytest.raises(WireError):
+            await ledger.run(cast(Cluster, reader.kafka))
+        assert not ledger.ready.is_set()
+        [(log, trouble)] = ledger.unread.items()
+        assert (log, trouble.state) == (LEDGER, LogState.UNAVAILABLE)
+        assert str(LEDGER) in trouble.cause and "nothing is copied" in trouble.cause
+        seen.append(trouble.since)
+    assert seen[0] == seen[1]
+    if damaged:
+        reader.kafka.damaged.clear()
+    else:
+        reader.kafka.topics_[LEDGER] = there
+    async with reader.running():
+        await reader.knows(BOXES[0])
+        assert ledger.unread == {}
+
+
 ORDERS = TopicPartition(ORDERS_TOPIC)
 
 
@@ -417,8 +445,11 @@ async def test_a_new_ledger_with_a_damaged_batch_holds_up_no_other(
             reader.kafka.add(OTHER, entry(f"containers.BIGU{number}", by="singapore"))
             await reader.knows(f"containers.BIGU{number}")
         assert BOXES[2] not in set(reader.ledger.custody.logs())
+        [(log, trouble)] = reader.ledger.unread.items()
+        assert log == new and "beyond offset 1" in trouble.cause
         reader.kafka.damaged.clear()
         await reader.knows(*BOXES)
+        assert reader.ledger.unread == {}
     assert [told.offset for told in heard if told.ledger == new.topic] == [0, 1]
 
 
