@@ -78,7 +78,7 @@ class LogFollower:
                 continue
             if content.error_code:
                 raise broker_error(content.error_code, tp)
-            records, after = decode_fetched(content, position)
+            records, after = decode_fetched(tp, content, position)
             for record in records:
                 if record.offset >= end:
                     break

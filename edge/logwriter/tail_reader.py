@@ -11,8 +11,7 @@ from typing import Generic, TypeVar
 
 from edge.logwriter.retry import FIRST_DELAY, retry_transient
 from fairlead.kafka.client.cluster import Cluster
-from fairlead.kafka.client.reader import read_log, readable
-from fairlead.kafka.protocol.batch import split
+from fairlead.kafka.client.reader import decode_fetched, read_log
 from fairlead.kafka.protocol.errors import OFFSET_OUT_OF_RANGE, BrokerError, WireError, broker_error
 from fairlead.kafka.protocol.record import Record
 from fairlead.kafka.protocol.types import TP
@@ -207,11 +206,8 @@ class TailReader:
                     continue
                 tail = tails[tp.topic]
                 position = positions[tp]
-                for view in split(answer.records):
-                    for record in readable(answer.records, view):
-                        if position <= record.offset < tail.end:
-                            tail.records.append(record)
-                    position = max(position, view.header.base_offset + view.header.last_offset_delta + 1)
+                records, position = decode_fetched(tp, answer, position)
+                tail.records += [record for record in records if record.offset < tail.end]
                 if position >= tail.end:
                     del positions[tp]
                 else:

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, Self
 
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.protocol.batch import BatchHeader, BatchView, Buffer, split, split_aborted
-from fairlead.kafka.protocol.errors import BrokerError, UnreadableRecords, broker_error
+from fairlead.kafka.protocol.errors import BrokerError, CorruptBatch, UnreadableRecords, broker_error
 from fairlead.kafka.protocol.record import Record, decode_batch
 from fairlead.kafka.protocol.types import TP, FetchedPartition
 
@@ -19,15 +19,23 @@ PARTITION_BYTES: Final = 4 << 20  # bytes of one log in one answer
 _SWEEP_PARTITION_BYTES: Final = 1 << 20  # the same, where many logs share the answer
 
 
-def decode_fetched(content: FetchedPartition, offset: int) -> tuple[list[Record], int]:
+def decode_fetched(log: TP, content: FetchedPartition, offset: int) -> tuple[list[Record], int]:
     """Decode one log's fetched batches: return the records at ``offset`` or later, and the offset to read next.
 
     Leaves out the records of control batches and those of aborted transactions, where ``content.aborted`` names them (a
     fetch with isolation 1). Skips a batch whose records cannot be decoded, and logs an error.
 
     Raises:
-        CorruptBatch: a batch's bytes are damaged.
+        CorruptBatch: a batch's bytes are damaged. The error names the log.
     """
+    try:
+        return _decode(content, offset)
+    except CorruptBatch as error:  # many logs are read together
+        hint = error.hint or f"make a broker that has {log} whole its leader"
+        raise CorruptBatch(f"{log}: {error.what}", hint=hint, log=str(log), **error.fields) from error
+
+
+def _decode(content: FetchedPartition, offset: int) -> tuple[list[Record], int]:
     records: list[Record] = []
     after = offset
     for view, is_aborted in split_aborted(content.records, content.aborted):
@@ -74,7 +82,7 @@ async def read_log(
         content = (await cluster.fetch({log: position}, partition_max_bytes=PARTITION_BYTES))[log]
         if content.error_code:
             raise broker_error(content.error_code, log)
-        records, position = decode_fetched(content, position)
+        records, position = decode_fetched(log, content, position)
         for record in records:
             if record.offset >= stop:
                 return
@@ -155,7 +163,7 @@ class Tail:
                 if content.error_code:
                     self._positions.pop(log, None)
                     raise broker_error(content.error_code, log)
-                records, after = decode_fetched(content, offset)
+                records, after = decode_fetched(log, content, offset)
                 if after > offset:
                     self._move(log, after)
                 if records:
@@ -216,7 +224,7 @@ async def sweep(
         for log, content in answers.items():
             if content.error_code:
                 raise broker_error(content.error_code, log)
-            records, after = decode_fetched(content, positions[log])
+            records, after = decode_fetched(log, content, positions[log])
             end = logs[log].end
             if wanted is not None:
                 headers = [view.header for view in split(content.records) if not wanted(log, view.header)]

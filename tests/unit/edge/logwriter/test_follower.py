@@ -13,7 +13,7 @@ from edge.logwriter.follower import LogFollower
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.convention import term_batch
 from fairlead.kafka.protocol.batch import HEADER
-from fairlead.kafka.protocol.errors import OFFSET_OUT_OF_RANGE, BrokerError, ConnectionLost, broker_error
+from fairlead.kafka.protocol.errors import OFFSET_OUT_OF_RANGE, BrokerError, ConnectionLost, CorruptBatch, broker_error
 from fairlead.kafka.protocol.record import NewRecord
 from fairlead.kafka.protocol.types import TP, FetchedPartition
 from fairlead.waiting import in_background
@@ -153,6 +153,16 @@ async def test_records_that_were_deleted_while_the_broker_was_away_stop_no_reade
     source.start = PER_BATCH
     await follower.catch_up()
     assert [offset for offset, _ in taken] == list(range(PER_BATCH, 4 * PER_BATCH))
+
+
+async def test_the_error_of_a_damaged_batch_names_its_log() -> None:
+    """The bridge ends with this error."""
+    source = Source(2)
+    source.batches[1] = source.batches[1][:-1] + bytes([source.batches[1][-1] ^ 1])
+    follower, taken = following(source)
+    with pytest.raises(CorruptBatch, match=r"^custody\.tokyo: the CRC of the batch at offset 3"):
+        await follower.catch_up()
+    assert len(taken) == PER_BATCH
 
 
 async def test_what_is_here_already_is_known_when_the_ends_are_reached(fake: FakeCluster, cluster: Cluster) -> None:

@@ -1,7 +1,8 @@
-"""The newest records of a log are read although its oldest ones are deleted meanwhile."""
+"""The newest records of many logs, whatever happens to one of them."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from edge.logwriter.tail_reader import TailReader
 from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.protocol.errors import CorruptBatch
 from fairlead.kafka.protocol.record import NewRecord
 from fairlead.kafka.protocol.types import TP, FetchedPartition
 from tests.unit.fairlead.kafka.conftest import cluster, fake
@@ -17,6 +19,18 @@ from tests.unit.fairlead.kafka.fake_log import put
 
 __all__ = ["cluster", "fake"]  # fixtures
 LOG, OTHER = TP("events.tokyo"), TP("alerts.tokyo")
+
+
+async def test_the_error_of_a_damaged_tail_names_its_log(fake: FakeCluster, cluster: Cluster) -> None:
+    """Tails are read many at a time, and the bridge ends with this error."""
+    for tp in (LOG, OTHER):
+        put(fake.log(tp.topic), NewRecord(b"0", timestamp_ms=1))
+    header, data = fake.logs[LOG.topic].batches[0]
+    fake.logs[LOG.topic].batches[0] = header, data[:-1] + bytes([data[-1] ^ 1])
+    tails = TailReader(cluster)
+    with pytest.raises(CorruptBatch, match=r"^events\.tokyo: the CRC"):
+        await asyncio.gather(*(tails.read(tp.topic) for tp in (LOG, OTHER)))
+    await tails.close()
 
 
 async def test_a_tail_is_read_although_retention_deletes_records_meanwhile(

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.kafka.client.cluster import Cluster
-from fairlead.kafka.client.reader import Tail, decode_fetched, read_log
+from fairlead.kafka.client.reader import Tail, decode_fetched, extents, read_log, sweep
 from fairlead.kafka.protocol.batch import CONTROL, TRANSACTIONAL
 from fairlead.kafka.protocol.errors import BrokerError, CorruptBatch
 from fairlead.kafka.protocol.record import NewRecord, Record, encode_batch
@@ -43,7 +43,7 @@ def test_reading_begins_and_ends_inside_batches(start: int, cut: int) -> None:
     whole = stored(0, 3) + stored(3, 4) + stored(7, 3)
     last_size = len(stored(7, 3))
     content = fetched(whole[: len(whole) - cut])
-    records, after = decode_fetched(content, start)
+    records, after = decode_fetched(A, content, start)
     end = 10 if cut == 0 else 7
     assert cut < last_size
     assert offsets(records) == list(range(start, end))
@@ -51,7 +51,7 @@ def test_reading_begins_and_ends_inside_batches(start: int, cut: int) -> None:
 
 
 def test_holes_left_by_compaction_are_passed_over() -> None:
-    records, after = decode_fetched(fetched(stored(0), stored(5), stored(9)), 0)
+    records, after = decode_fetched(A, fetched(stored(0), stored(5), stored(9)), 0)
     assert (offsets(records), after) == ([0, 5, 9], 10)
 
 
@@ -65,16 +65,35 @@ def test_aborted_transactions_and_control_batches_are_left_out() -> None:
         stored(5, producer=1, attributes=TRANSACTIONAL | CONTROL),
         aborted=((1, 0),),
     )
-    records, after = decode_fetched(content, 0)
+    records, after = decode_fetched(A, content, 0)
     assert (offsets(records), after) == ([1, 3, 4], 6)
-    assert offsets(decode_fetched(msgspec.structs.replace(content, aborted=()), 0)[0]) == [0, 1, 3, 4]
+    assert offsets(decode_fetched(A, msgspec.structs.replace(content, aborted=()), 0)[0]) == [0, 1, 3, 4]
 
 
 def test_damaged_batch_is_an_error() -> None:
     damaged = bytearray(stored(0))
     damaged[-1] ^= 0xFF
     with pytest.raises(CorruptBatch):
-        decode_fetched(fetched(bytes(damaged)), 0)
+        decode_fetched(A, fetched(bytes(damaged)), 0)
+
+
+async def test_the_error_names_the_log_of_a_damaged_batch(fake: FakeCluster, cluster: Cluster) -> None:
+    """Of many logs that are read together, only the damaged one needs a broker that has it whole."""
+    for name in ("log.a", "log.b"):
+        log = fake.log(name)
+        log.append(batch(0))
+        header, data = log.batches[0]
+        log.batches[0] = header, data[:-1] + bytes([data[-1] ^ (name == "log.b")])
+    tail = Tail(cluster, {A: 0, B: 0})
+    with pytest.raises(CorruptBatch, match=r"^log\.b: the CRC of the batch at offset 0 ") as found:
+        for _ in range(2):
+            await anext(tail)
+    await tail.close()
+    assert (found.value.fields, bool(found.value.hint)) == ({"log": "log.b", "offset": 0}, True)
+    with pytest.raises(CorruptBatch, match=r"^log\.b: the CRC"):
+        _ = [record async for record in read_log(cluster, B)]
+    with pytest.raises(CorruptBatch, match=r"^log\.b: the CRC"):
+        _ = [log async for log, _ in sweep(cluster, await extents(cluster, [A, B]))]
 
 
 async def test_one_log_up_to_its_end(fake: FakeCluster, cluster: Cluster) -> None:
