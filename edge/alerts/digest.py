@@ -16,6 +16,7 @@ from typing import Final
 from edge.alerts.box import ContainerState
 from edge.alerts.rules.reefer import TemperatureRule
 from edge.alerts.ship import ShipState
+from edge.logwriter.retry import retry_transient
 from edge.logwriter.tail_reader import TailReader
 from edge.logwriter.writer import LogWriter
 from fairlead.detection import Good
@@ -131,7 +132,8 @@ class DigestSender:
 
     async def run(self) -> None:
         """Append a digest whenever one is due, until the task is cancelled."""
-        maker = DigestMaker(self._imo, await self._newest_ms(), time.monotonic())
+        made_ms = await retry_transient(self._newest_ms, f"reading the end of {self._writer.log}")
+        maker = DigestMaker(self._imo, made_ms, time.monotonic())
         while True:
             await asyncio.sleep(_LOOK_EVERY_S)
             if maker.is_due(self._ship.at_ms, time.monotonic()):

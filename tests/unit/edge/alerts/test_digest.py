@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
+from unittest.mock import AsyncMock
 
 import pytest
 
-from edge.alerts.digest import INTERVAL_S, WHOLE_EVERY, DigestMaker, record_of
+from edge.alerts.digest import INTERVAL_S, WHOLE_EVERY, DigestMaker, DigestSender, record_of
+from edge.logwriter import retry
+from edge.logwriter.tail_reader import LogTail, TailReader
+from edge.logwriter.writer import LogWriter
+from fairlead.kafka.protocol.errors import LEADER_NOT_AVAILABLE, broker_error
 from fairlead.records.digest import Digest, DigestBox, decode_digest
 from fairlead.records.reading import moment_of
+from fairlead.waiting import in_background
 from tests.unit.edge.alerts.detecting import HOUR, MINUTE, NEIGHBOURS, Voyage, booking, message, ms
 from tests.unit.edge.samples import BOX, IMO
+from tests.unit.fairlead.kafka.fake_broker import until
 
 OTHER = NEIGHBOURS[0]
 QUARTER = int(INTERVAL_S)
@@ -158,3 +166,15 @@ def test_without_positions_the_hosts_clock_counts() -> None:
     assert digest is not None
     assert digest.as_of_date_time == moment_of(ms(QUARTER))
     assert not maker.is_due(ship.at_ms, INTERVAL_S + 1)
+
+
+async def test_a_log_of_digests_without_a_leader_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not end the bridge: the ship's readings need no digest."""
+    monkeypatch.setattr(retry, "FIRST_DELAY", 0.0)
+    read = AsyncMock(side_effect=[broker_error(LEADER_NOT_AVAILABLE), LogTail(0, 0, 0)])
+    writer, tails = cast(LogWriter[int], AsyncMock()), cast(TailReader, SimpleNamespace(read=read))
+    star = Reporting()
+    star.see(0, **chilled())
+    async with in_background(DigestSender(IMO, star.engine.ship, writer, tails).run()) as sending:
+        await until(lambda: sending.done() or read.await_count == 2)
+        assert not sending.done(), sending
