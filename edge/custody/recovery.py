@@ -30,7 +30,7 @@ from fairlead.kafka.client.appender import Appender
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.client.reader import extents, read_log, sweep
 from fairlead.kafka.convention import is_data
-from fairlead.kafka.protocol.errors import Conflict
+from fairlead.kafka.protocol.errors import OFFSET_OUT_OF_RANGE, BrokerError, Conflict
 from fairlead.kafka.protocol.types import TP, LogPosition
 from fairlead.names import parse_log
 from fairlead.records import UNREADABLE
@@ -148,13 +148,25 @@ async def recall_strays(cluster: Cluster, writers: WriterRegistry, protocol: Cus
     whole ledger and events log: an event that was carried out must not move its log a second time. One that was refused
     is among the dead letters, and waits no more unless its message came again since.
     """
+    while True:
+        try:
+            return await _recall_strays(cluster, writers, protocol)
+        except BrokerError as error:  # retention has deleted records of a log while it was read
+            if error.code != OFFSET_OUT_OF_RANGE:
+                raise
+            log.warning("%s; reading it again", error.what)
+
+
+async def _recall_strays(cluster: Cluster, writers: WriterRegistry, protocol: CustodyProtocol) -> None:
     strays = writers.strays
 
     def done(topic: str, event: WaitingEvent) -> bool:
         known = event.event_id in writers.event_ids
         return protocol.is_settled(topic, event.event_id, event.at, known=known)
 
-    async for record in read_log(cluster, TP(strays.log), strays.index.end or None):
+    own = TP(strays.log)
+    there = (await extents(cluster, [own]))[own]
+    async for record in read_log(cluster, own, max(there.start, strays.index.end), there.end):
         strays.recall_record(record, lambda topic: writers.book.floor(topic, strays.log), done)
     waiting = [(topic, event) for topic, events in strays.events.items() for event in events]
     if not waiting:

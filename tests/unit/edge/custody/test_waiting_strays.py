@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import datetime as dt
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from edge.holdings import CustodyState
+from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.convention import marker_record, term_batch
 from fairlead.kafka.protocol.record import Record
+from fairlead.kafka.protocol.types import TP, FetchedPartition
 from fairlead.records import encode
 from fairlead.records.custody import CUSTODY_ORDERS, CustodyOrder, Marker
 from fairlead.records.edge import Stray
 from tests.unit.edge.port import Port, copied, granted_by_sydney, running
-from tests.unit.edge.samples import BOX_LOG, IMO, NOW, NOW_MS, reading
+from tests.unit.edge.samples import BOX_LOG, IMO, NOW, NOW_MS, event, reading
 from tests.unit.fairlead.kafka.conftest import fake
 from tests.unit.fairlead.kafka.fake_broker import FakeCluster, until
 
@@ -235,3 +238,26 @@ async def waiting_after_restart(fake: FakeCluster) -> list[str]:
         waiting = [each.event_id for each in port.writers.strays.events.get(BOX_LOG, ())]
         assert port.failures == []
         return waiting
+
+
+@pytest.mark.parametrize(("shortened", "start", "left"), [("strays.tokyo", 2, [2]), ("events.tokyo", 1, [1, 2])])
+async def test_strays_are_known_although_retention_deletes_records_while_the_bridge_starts(
+    fake: FakeCluster, monkeypatch: pytest.MonkeyPatch, shortened: str, start: int, left: list[int]
+) -> None:
+    """A broker that has just started deletes what is old, while the bridge beside it reads what waits."""
+    strays = [Stray(log=BOX_LOG, payload=reading(n), received_date_time=NOW) for n in range(2)]
+    load = event("LOAD", event_id="load", vesselIMONumber=IMO)
+    waiting = Stray(log=BOX_LOG, payload=load, received_date_time=NOW, event=True)
+    copied(fake, "strays.tokyo", *map(encode, [*strays, waiting]))
+    real = Cluster.fetch
+
+    async def fetch(self: Cluster, positions: Mapping[TP, int], **given: Any) -> dict[TP, FetchedPartition]:
+        if positions.get(TP(shortened)) == 0:
+            fake.logs[shortened].start = start
+        return await real(self, positions, **given)
+
+    monkeypatch.setattr(Cluster, "fetch", fetch)
+    async with running(fake) as port:
+        assert list(port.writers.strays.index.offsets(BOX_LOG)) == left
+        assert [each.event_id for each in port.writers.strays.events[BOX_LOG]] == ["load"]
+        assert port.failures == []
