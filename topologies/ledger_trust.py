@@ -27,6 +27,7 @@ from topologies.model import SiteKind, Topology
 
 STRAYS_PREFIX: Final = "strays."
 MOST_WAITING: Final = 100_000  # entries of one ledger; an honest ship's wait only while other sites' are late
+LONGEST_TEXT: Final = 1_000  # characters of what an entry tried, and of why it is not believed; alerts have both
 _marker = decoder(Marker)
 
 
@@ -383,8 +384,9 @@ def believed(topology: Topology, several: Iterable[Ledgers]) -> list[LedgerEntry
 
 
 def refused(told: Told, doubt: Doubt) -> Refused:
-    """Return the facts of an entry that is not believed."""
-    return Refused(told.ledger, told.offset, told.entry.log, _tried(told.entry), doubt.why, doubt.waits)
+    """Return the facts of an entry that is not believed. A thief may have written names of any length."""
+    tried, why = _tried(told.entry)[:LONGEST_TEXT], doubt.why[:LONGEST_TEXT]
+    return Refused(told.ledger, told.offset, told.entry.log, tried, why, doubt.waits)
 
 
 def _strays_reach(topology: Topology, keeper: str) -> frozenset[str]:

@@ -274,6 +274,26 @@ def test_the_same_entries_raise_no_second_alert_after_a_restart() -> None:
     assert alerts[0].alert_id == alerts[1].alert_id
 
 
+_LONG = "\x01" * 100_000
+LONG: dict[str, LedgerEntry] = {
+    "a log": grant("star", f"containers.{_LONG}", 1, "star"),
+    "an author": msgspec.structs.replace(_TO_TOKYO, granted_by=_LONG),
+    "a giver": grant("star", ABOARD, 3, "tokyo", from_site=_LONG),
+    "a receiver": grant("star", ASHORE, 19, _LONG, event="SEIZURE"),
+    "a strays log": grant("star", ABOARD, 3, "tokyo", drained={f"strays.{_LONG}": 1}),
+    "another order": msgspec.structs.replace(refusal(ABOARD), order_id=_LONG, refused_by="tokyo"),
+}
+
+
+@pytest.mark.parametrize("forged", LONG)
+def test_an_alert_about_forged_entries_fits_in_its_log(forged: str) -> None:
+    """Kafka refuses a record of more than 1 MiB, and a bridge that cannot store its alerts stops."""
+    edge = Edge()
+    edge((*HONEST, *[("star", LONG[forged])] * 8))
+    [alert] = edge.alerts
+    assert len(alert.evidence) == 8 and len(encode(alert)) < 200_000
+
+
 def test_waiting_entries_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("topologies.ledger_trust.MOST_WAITING", 3)
     refused: list[Any] = []
