@@ -14,6 +14,8 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Final, NamedTuple
 
+import msgspec
+
 from fairlead.custody.ledger import LEDGER_PREFIX, Ledgers, Told
 from fairlead.custody.view import SEIZING_TERMS, CustodyView, Grant, SplitCustodyError
 from fairlead.kafka.convention import PRODUCER_ID, is_marker
@@ -27,6 +29,7 @@ from topologies.model import SiteKind, Topology
 
 STRAYS_PREFIX: Final = "strays."
 MOST_WAITING: Final = 100_000  # entries of one ledger; an honest ship's wait only while other sites' are late
+MOST_DRAINED: Final = 300_000  # bytes of drained positions: an entry has them twice, once in its marker in base64
 LONGEST_TEXT: Final = 1_000  # characters of what an entry tried, and of why it is not believed; alerts have both
 _marker = decoder(Marker)
 
@@ -186,8 +189,10 @@ class Rules:
         return newest.from_site == site or (newest.from_site not in self._sites and not self._sites.get(site))
 
     def _of_positions(self, site: str, entry: CustodyEntry, newest: Grant | None) -> Doubt | None:
-        """Return a doubt if an entry drains strays that its site cannot have. It may repeat positions of the newest
-        grant."""
+        """Return a doubt if an entry drains strays that its site cannot have, or so many that the next holder could not
+        repeat them. It may repeat positions of the newest grant."""
+        if entry.drained and len(msgspec.json.encode(entry.drained)) > MOST_DRAINED:
+            return Doubt("it names more strays logs than the log's next marker can")
         for log, position in entry.drained.items():
             keeper = log.removeprefix(STRAYS_PREFIX)
             if keeper == log:

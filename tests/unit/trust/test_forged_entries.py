@@ -71,6 +71,9 @@ FORGED: dict[str, LedgerEntry] = {
     "a term of its own box that nobody knows of": grant("star", ABOARD, 32767, None),
     "another's strays are drained": grant("star", ABOARD, 3, "tokyo", drained={"strays.tokyo": 10**12}),
     "strays of no site are drained": grant("star", ABOARD, 3, "tokyo", drained={"strays.atlantis": 1}),
+    "strays of a name that the next marker cannot hold": grant(
+        "star", ABOARD, 3, "tokyo", drained={f"strays.{'x' * 500_000}": 0}
+    ),
     "what is drained is no log of strays": grant("star", ABOARD, 3, "tokyo", drained={"bookings.sydney": 1}),
     "strays are drained behind the marker": grant("star", ABOARD, 3, "tokyo", drained_since=31),
     "a feed": grant("star", "feeds.ducks", 1, "star"),
