@@ -13,7 +13,7 @@ import logging
 from array import array
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Set
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from edge.logwriter import records
 from edge.logwriter.dedup import DedupResult, SequenceDedup
@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 
 StrayKey = tuple[str, MessageId]
 _letter = decoder(DeadLetter)
+_LARGEST: Final = 512 << 10  # bytes of a stray with its key and headers; bridges take half of that from MQTT
 _EVENT = -1  # boot and sequence in the identity of an event
 
 
@@ -334,11 +335,16 @@ def of_box(strays_log: str, record: Record, is_box_log: Callable[[str], bool]) -
 
 
 def readable(record: Record) -> Stray | None:
-    """Return the stray in a record; None for markers, fillers and records that no bridge wrote."""
+    """Return the stray in a record; None for markers, fillers and records that no bridge wrote, such as one that is too
+    large for the log that it is for: that log would be broken for good."""
     try:
-        return records.read_stray(record)
+        stray = records.read_stray(record)
     except UNREADABLE:
         return None
+    if stray is None:
+        return None
+    others = sum(len(name) + len(value or b"") for name, value in record.headers)
+    return stray if len(stray.payload) + len(record.key or b"") + others <= _LARGEST else None
 
 
 class StrayBook:

@@ -181,6 +181,8 @@ STRAYS: dict[str, dict[str, Any]] = {
     "a sequence of thirty digits": {"payload": reading(10**30)},
     "a negative boot": {"payload": reading(0, boot=-(2**70))},
     "no reading": {"payload": b"\xff"},
+    "a reading larger than its log takes": {"payload": reading(1)[:-1] + b',"x":"' + b"x" * (2 << 20) + b'"}'},
+    "headers larger than its log takes": {"headers": (("x", b"x" * (2 << 20)),)},
     "the log of a feed": {"log": "feeds.ducks"},
     "bookings": {"log": "bookings.sydney"},
     "a ledger": {"log": "custody.tokyo"},
@@ -218,7 +220,9 @@ def test_a_poisoned_stray_stops_no_reader_and_waits_for_no_log_but_a_containers(
         kept = records.read_stray(record)
         assert kept is not None
         new = records.drained(kept, record, "strays.star")
-        encode_batch([new, records.stray(BOX_LOG, new)], producer_id=1, epoch=1, sequence=0)
+        for each in (new, records.stray(BOX_LOG, new)):
+            batch = encode_batch([each], producer_id=1, epoch=1, sequence=0)
+            assert record.offset not in theirs.offsets(BOX_LOG) or len(batch) < 1 << 20
 
 
 # -- batches
