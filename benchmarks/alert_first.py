@@ -75,7 +75,7 @@ TOPOLOGY: Final = Topology.model_validate(
 ALERTS: Final = TP(f"alerts.{SHIP}")
 
 
-class World:
+class ShipAndPort:
     """Both sites with their processes, the link between them, and a device aboard."""
 
     def __init__(self, ship: Cluster, port: Cluster, line: TcpProxy, device: paho.Client) -> None:
@@ -128,7 +128,7 @@ class World:
 
 
 @contextlib.asynccontextmanager
-async def world() -> AsyncIterator[tuple[World, LocalSites]]:
+async def world() -> AsyncIterator[tuple[ShipAndPort, LocalSites]]:
     with tempfile.TemporaryDirectory(prefix="fairlead-bench-") as folder:
         sites = LocalSites(Path(folder))
         try:
@@ -139,7 +139,7 @@ async def world() -> AsyncIterator[tuple[World, LocalSites]]:
             await asyncio.to_thread(sites.down, purge=True)
 
 
-async def _at_work(sites: LocalSites, stack: contextlib.AsyncExitStack) -> World:
+async def _at_work(sites: LocalSites, stack: contextlib.AsyncExitStack) -> ShipAndPort:
     kafka = {name: sites.kafka(name, "admin") for name in (SHIP, PORT)}
     ship, port = [
         await stack.enter_async_context(await Cluster.open(kafka[name], client_id="bench")) for name in (SHIP, PORT)
@@ -166,7 +166,7 @@ async def _at_work(sites: LocalSites, stack: contextlib.AsyncExitStack) -> World
     device.loop_start()
     stack.callback(device.loop_stop)
     stack.callback(device.disconnect)
-    made = World(ship, port, line, device)
+    made = ShipAndPort(ship, port, line, device)
     stack.push_async_callback(made.close)
     await made.follow()
     await made.alert()  # makes logs, opens writers
@@ -174,7 +174,7 @@ async def _at_work(sites: LocalSites, stack: contextlib.AsyncExitStack) -> World
     return made
 
 
-async def measure_alerts(world: World, alerts: int) -> dict[str, Any]:
+async def measure_alerts(world: ShipAndPort, alerts: int) -> dict[str, Any]:
     """So many alerts, one after the other, at no regular moments."""
     chance = random.Random(7)  # noqa: S311 - moments, not secrets
     taken = []

@@ -99,7 +99,7 @@ def connect(client: paho.Client, endpoint: MqttEndpoint) -> None:
     client.connect(endpoint.host, endpoint.port)
 
 
-class Devices:
+class SiteDevices:
     """All devices of one site, behind one connection."""
 
     def __init__(self, endpoint: MqttEndpoint) -> None:

@@ -43,7 +43,7 @@ from benchmarks.harness import Figures, Say, main
 from fairlead.kafka.endpoint import MqttEndpoint
 from fairlead.local import mosquitto, ports
 from fairlead.local.state import Profile
-from simulators.voyage.sender import Sender
+from simulators.voyage.sender import MqttSender
 
 DEVICES: Final = 4
 RATE: Final = 400  # messages a second, of all devices, while waiting for a kill
@@ -78,7 +78,7 @@ VARIANTS: Final = (
 )
 
 
-class Broker:
+class MosquittoBroker:
     """A Mosquitto in a folder."""
 
     def __init__(self, folder: Path) -> None:
@@ -174,7 +174,7 @@ class Taker:
         else:
             self.got.add(bytes(message.payload).partition(b" ")[0])
 
-    async def take_until(self, mark: bytes, publish: Sender) -> None:
+    async def take_until(self, mark: bytes, publish: MqttSender) -> None:
         """Take everything that is published before this, and so comes before it."""
         self._last = mark
         publish.send(LAST, mark)
@@ -189,13 +189,13 @@ class Taker:
 class Load:
     """Devices that publish numbered messages."""
 
-    def __init__(self, broker: Broker, keep_seconds: float) -> None:
+    def __init__(self, broker: MosquittoBroker, keep_seconds: float) -> None:
         endpoint = broker.endpoint("device", keep_seconds)
-        self.senders = [Sender(endpoint, f"bench-{number}") for number in range(DEVICES)]
+        self.senders = [MqttSender(endpoint, f"bench-{number}") for number in range(DEVICES)]
         self.published: dict[bytes, float] = {}
         self._numbers = itertools.count()
 
-    def publish(self, sender: Sender) -> None:
+    def publish(self, sender: MqttSender) -> None:
         name = b"%d" % next(self._numbers)
         self.published[name] = time.monotonic()
         sender.send(f"{TOPIC}/{name.decode()[-1]}", name + b" " + PAYLOAD)
@@ -214,7 +214,7 @@ class Load:
 
 
 @contextlib.asynccontextmanager
-async def loaded(broker: Broker, keep_seconds: float) -> AsyncIterator[Load]:
+async def loaded(broker: MosquittoBroker, keep_seconds: float) -> AsyncIterator[Load]:
     load = Load(broker, keep_seconds)
     async with contextlib.AsyncExitStack() as stack:
         for sender in load.senders:
@@ -223,8 +223,8 @@ async def loaded(broker: Broker, keep_seconds: float) -> AsyncIterator[Load]:
 
 
 @contextlib.contextmanager
-def broker_in(folder: Path) -> Iterator[Broker]:
-    broker = Broker(folder)
+def broker_in(folder: Path) -> Iterator[MosquittoBroker]:
+    broker = MosquittoBroker(folder)
     try:
         yield broker
     finally:
@@ -303,7 +303,7 @@ async def speed(folder: Path, variant: Variant, queued: int) -> dict[str, Any]:
     }
 
 
-async def _as_fast_as_it_goes(load: Load, sender: Sender) -> None:
+async def _as_fast_as_it_goes(load: Load, sender: MqttSender) -> None:
     end = time.monotonic() + SECONDS
     while time.monotonic() < end:
         while sender.waiting < 200:

@@ -38,9 +38,9 @@ import board.pages.voyage
 import board.sharing.routes
 from board import ForEveryoneError
 from board.metrics import CountedRequests
-from board.openapi import JSON, Answer, Field, Operation, document
+from board.openapi import JSON, Answer, Field, PathOperation, document
 from board.security import SecureHeaders, is_same_origin, is_token
-from board.service import READERS, Board, Page
+from board.service import READERS, BoardService, Page
 from board.viewer import Access
 from fairlead.errors import ConfigurationError, FairleadError, RefusedError, UnavailableError
 from fairlead.versions import fairlead_version
@@ -64,7 +64,7 @@ PAGES: Final[tuple[Page, ...]] = (
 
 
 def create_app(
-    service: Board,
+    service: BoardService,
     *,
     hosts: Collection[str] = LOOPBACK,
     further: Sequence[BaseRoute] = (),
@@ -123,7 +123,7 @@ class CompressedPages:
         await (self._app if stored else self._compressed)(scope, receive, send)
 
 
-def _endpoint(service: Board, page: Page) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+def _endpoint(service: BoardService, page: Page) -> Callable[[Request], Coroutine[Any, Any, Response]]:
     async def endpoint(request: Request) -> Response:
         if page.method != "GET" and not is_same_origin(request.headers):
             raise HTTPException(403, "The form was not sent by a page of this board.")
@@ -147,7 +147,7 @@ def _to_sign_in(request: Request) -> Response:
     return RedirectResponse(f"/sign-in?next={quote(asked, safe='')}", 303)
 
 
-async def _check_token(service: Board, request: Request) -> None:
+async def _check_token(service: BoardService, request: Request) -> None:
     session = service.session(request)
     form = await request.form(max_files=0, max_fields=100, max_part_size=1 << 16)
     given = request.headers.get("x-csrf-token") or form.get("csrf")
@@ -181,14 +181,14 @@ def _static() -> Path:
 
 def _for_anyone(
     path: str, about: Callable[..., object] | str, media: str, *, fields: tuple[Field, ...] = ()
-) -> Operation:
+) -> PathOperation:
     answers = {200: Answer("The answer.", (media,))}
     if fields:
         answers |= {
             304: Answer("The file is as the browser has it."),
             404: Answer("There is no such file.", ("text/html",)),
         }
-    return Operation("GET", path, about, "board", READERS[Access.ANYONE], "", fields, answers)
+    return PathOperation("GET", path, about, "board", READERS[Access.ANYONE], "", fields, answers)
 
 
 _FILE: Final = Field("file", "Its path.", example="board.css")
@@ -241,7 +241,7 @@ async def _on_failure(request: Request, error: Exception) -> Response:
 
 
 def _message(request: Request, status: int, text: str, hint: str, headers: dict[str, str] | None = None) -> Response:
-    service: Board = request.app.state.board
+    service: BoardService = request.app.state.board
     answer = service.page(request, "message.html.j2", status=status, text=text, hint=hint, code=status)
     answer.headers.update(headers or {})
     return answer

@@ -90,7 +90,7 @@ class Subscription:
 
 
 @dataclass(slots=True)
-class _Known:
+class _NewestStates:
     """The newest state of each alert, position of each ship, and the ships' voyages, from the logs' starts on."""
 
     itineraries: Itineraries
@@ -248,8 +248,8 @@ class LiveLogs:
             for subscription in tuple(self._subscriptions):
                 subscription.end()
 
-    def _nothing(self) -> _Known:
-        return _Known(Itineraries(self._ships))
+    def _nothing(self) -> _NewestStates:
+        return _NewestStates(Itineraries(self._ships))
 
     async def _run(self) -> None:
         while True:
@@ -287,7 +287,7 @@ class LiveLogs:
             log.warning("the board reads no logs: %s", error, exc_info=not isinstance(error, FairleadError))
         self.trouble = what
 
-    def _take(self, known: _Known, topic: str, record: Record, at_start: bool) -> None:
+    def _take(self, known: _NewestStates, topic: str, record: Record, at_start: bool) -> None:
         if record.value is None or not is_data(record):
             return
         try:

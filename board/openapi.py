@@ -81,7 +81,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class PathOperation:
     """What one method of one path answers.
 
     Args:
@@ -152,7 +152,7 @@ class Operation:
         return first.removesuffix(".") + ".", rest
 
 
-def document(operations: Iterable[Operation], version: str) -> dict[str, Any]:
+def document(operations: Iterable[PathOperation], version: str) -> dict[str, Any]:
     """Return the OpenAPI document.
 
     Args:

@@ -18,7 +18,7 @@ from starlette.routing import BaseRoute
 from board import PORT
 from board.app import create_app
 from board.security import host_of
-from board.service import Board
+from board.service import BoardService
 from board.sharing.routes import routes
 from board.sharing.service import SharingService
 from fairlead.errors import ConfigurationError, OptionError, UnavailableError
@@ -75,7 +75,7 @@ class Listen:
 
 
 @contextlib.asynccontextmanager
-async def serving(board: Board, listen: Listen) -> AsyncIterator[str]:
+async def serving(board: BoardService, listen: Listen) -> AsyncIterator[str]:
     """Serve inside the context; give the address for a browser.
 
     Raises:
@@ -109,7 +109,7 @@ async def serving(board: Board, listen: Listen) -> AsyncIterator[str]:
             await task
 
 
-def shares(board: Board) -> list[BaseRoute]:
+def shares(board: BoardService) -> list[BaseRoute]:
     """Return the routes of customers' shares, for the customers that the topology has now."""
     folder = board.context.folder
     return routes(SharingService(board.topology, folder, board.paths, folder / "sharing" / "files"))

@@ -27,7 +27,7 @@ from starlette.responses import HTMLResponse, Response
 from board.audit import AuditLog
 from board.live import LiveLogs
 from board.metrics import RequestCounts
-from board.openapi import HTML, SESSION, Answer, Field, Operation
+from board.openapi import HTML, SESSION, Answer, Field, PathOperation
 from board.security import COOKIE, masked
 from board.sessions import Session, Sessions
 from board.sign_in import SignInCheck, Throttle
@@ -88,14 +88,14 @@ class Page:
     """
 
     path: str
-    handler: Callable[[Board, Request], Awaitable[Response]]
+    handler: Callable[[BoardService, Request], Awaitable[Response]]
     access: Access
     method: str = "GET"
     fields: tuple[Field, ...] = ()
     media: tuple[str, ...] = (HTML,)
     answers: Mapping[int, str] = field(default_factory=dict)
 
-    def operation(self) -> Operation:
+    def operation(self) -> PathOperation:
         """Return the page as the OpenAPI document has it."""
         anyone, posted = self.access is Access.ANYONE, self.method != "GET"
         texts = dict(self.answers)
@@ -114,7 +114,7 @@ class Page:
             found[307] = Answer(texts[307], headers={"Location": "The path to go to."})
         if self.media:
             found[200] = Answer("The answer.", self.media)
-        return Operation(
+        return PathOperation(
             method=self.method,
             path=self.path,
             about=self.handler,
@@ -163,7 +163,7 @@ class _Answer:
         return answer
 
 
-class Board:
+class BoardService:
     """The board of one site.
 
     Args:

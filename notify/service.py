@@ -59,7 +59,7 @@ _alert = decoder(Alert)
 _booking = decoder(Booking)
 
 
-class Progress(msgspec.Struct, omit_defaults=True):
+class CommitMetadata(msgspec.Struct, omit_defaults=True):
     """The metadata of a commit.
 
     Args:
@@ -74,26 +74,26 @@ class Progress(msgspec.Struct, omit_defaults=True):
     answer: str = ""
 
 
-_progress = msgspec.json.Decoder(Progress)
+_progress = msgspec.json.Decoder(CommitMetadata)
 
 
 @dataclass(slots=True)
-class Position:
+class RoutePosition:
     """How far a route is in one log."""
 
     next: int
-    progress: Progress = field(default_factory=Progress)
+    progress: CommitMetadata = field(default_factory=CommitMetadata)
 
     def commit(self) -> Commit:
         return Commit(self.next, msgspec.json.encode(self.progress).decode())
 
 
-def position_of(commit: Commit) -> Position:
+def position_of(commit: Commit) -> RoutePosition:
     """Return the position that a commit has; other metadata than ours counts as none."""
     try:
-        return Position(commit.offset, _progress.decode(own_metadata(commit).encode()))
+        return RoutePosition(commit.offset, _progress.decode(own_metadata(commit).encode()))
     except UNREADABLE:
-        return Position(commit.offset)
+        return RoutePosition(commit.offset)
 
 
 class KnownBookings:
@@ -158,7 +158,7 @@ class RouteRunner:
         self._groups: GroupClient  # these two are new for every attempt to follow, with the password of then
         self._cluster: Cluster
         self._book = RouteBook(name, self._route, topology, known.bookings)
-        self._positions: dict[TP, Position] = {}
+        self._positions: dict[TP, RoutePosition] = {}
         self._sent: dict[str, None] = {}  # done, and perhaps not committed: not sent again after an error of Kafka
         self._stop = asyncio.Event()
         self._renewed = time.monotonic()
@@ -224,7 +224,7 @@ class RouteRunner:
         self._positions = {}
         for tp, extent in here.items():
             # A route without any commit is new: it begins with what comes from now on.
-            position = Position(extent.end if not committed else extent.start)
+            position = RoutePosition(extent.end if not committed else extent.start)
             if tp in committed:
                 position = position_of(committed[tp])
             if not extent.start <= position.next <= extent.end:
@@ -285,7 +285,7 @@ class RouteRunner:
             each.progress.held = None
         await self._commit(*spans)
 
-    async def _deliver(self, message: Message, position: Position) -> bool:
+    async def _deliver(self, message: Message, position: RoutePosition) -> bool:
         """Send until the receiver has it or refuses it. Return False if the route is to stop before that."""
         delay, longest = self._delays
         while message.id not in self._sent:
@@ -339,7 +339,7 @@ class RouteRunner:
         """Follow logs that are new, from their start, and measure the lag."""
         for tp, extent in (await self._measure()).items():
             if tp not in self._positions:
-                self._positions[tp] = Position(extent.start)
+                self._positions[tp] = RoutePosition(extent.start)
                 tail.add(tp, extent.start)
 
     async def _measure(self) -> Mapping[TP, OffsetRange]:
@@ -424,13 +424,13 @@ class NotifyService:
         return {"routes": [each.snapshot() for each in self.routes]}
 
 
-async def positions(topology: Topology, kafka: Endpoint) -> dict[str, tuple[dict[TP, Position], int]]:
+async def positions(topology: Topology, kafka: Endpoint) -> dict[str, tuple[dict[TP, RoutePosition], int]]:
     """Return how far each route is: its position in each log, and how many records it has yet to look at.
 
     A route that never ran has no positions. Raises FairleadError: the site's Kafka cannot be asked.
     """
     groups = GroupClient(current(kafka))
-    found: dict[str, tuple[dict[TP, Position], int]] = {}
+    found: dict[str, tuple[dict[TP, RoutePosition], int]] = {}
     async with await Cluster.open(kafka, client_id=f"fairlead-{NOTIFY}") as cluster:
         here = await extents(cluster, await _alert_logs(cluster))
         for name in notify_of(topology).routes:

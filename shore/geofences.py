@@ -21,7 +21,7 @@ from shore.sailing import TimeBounds, Track, nautical_miles
 _KM: Final = 1.852  # of a nautical mile
 
 
-class Geofence(NamedTuple):
+class Circle(NamedTuple):
     """A circle around a place in WGS 84 degrees; its edge belongs to it."""
 
     name: str
@@ -40,7 +40,7 @@ class Visit:
     positions: int
 
 
-def visits(track: Track, geofences: Sequence[Geofence]) -> list[Visit]:
+def visits(track: Track, geofences: Sequence[Circle]) -> list[Visit]:
     """Return the visits of one ship, by geofence and in order of time."""
     found = []
     for geofence, inside in zip(geofences, _inside(track, geofences), strict=True):
@@ -51,9 +51,7 @@ def visits(track: Track, geofences: Sequence[Geofence]) -> list[Visit]:
     return found
 
 
-def window(
-    track: Track, geofences: Sequence[Geofence], first: int, last: int, *, cut: bool = False
-) -> TimeBounds | None:
+def window(track: Track, geofences: Sequence[Circle], first: int, last: int, *, cut: bool = False) -> TimeBounds | None:
     """Return which visits, by their beginning, may change when positions from ``first`` to ``last`` are new.
 
     Args:
@@ -69,7 +67,7 @@ def window(
     )
 
 
-def _inside(track: Track, geofences: Sequence[Geofence]) -> npt.NDArray[np.bool_]:
+def _inside(track: Track, geofences: Sequence[Circle]) -> npt.NDArray[np.bool_]:
     """Return for each geofence (row) and position (column) whether it is inside."""
     found = np.zeros((len(geofences), len(track)), np.bool_)
     for row, (_, latitude, longitude, within_km) in zip(found, geofences, strict=True):

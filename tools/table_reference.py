@@ -21,7 +21,7 @@ FOLDER: Final = Path(__file__).parents[1] / "docs" / "tables"
 CUSTOMER: Final = f"{CUSTOMERS}NAME"
 
 
-class Page(NamedTuple):
+class ReferencePage(NamedTuple):
     """One page of the reference, with tables about one subject."""
 
     title: str
@@ -29,14 +29,14 @@ class Page(NamedTuple):
 
 
 PAGES: Final = {
-    "readings": Page("Readings and devices", ("readings", "readings_rejected", "quality")),
-    "conditions": Page(
+    "readings": ReferencePage("Readings and devices", ("readings", "readings_rejected", "quality")),
+    "conditions": ReferencePage(
         "Conditions and excursions",
         ("conditions", "excursions", "excursion_parts", "mkt", "outlook", "cold_treatments"),
     ),
-    "alerts": Page("Alerts", ("alerts", "alerts_ashore", "alerts_now")),
-    "containers": Page("Containers and custody", ("containers_now", "custody", "custody_entries")),
-    "ships": Page(
+    "alerts": ReferencePage("Alerts", ("alerts", "alerts_ashore", "alerts_now")),
+    "containers": ReferencePage("Containers and custody", ("containers_now", "custody", "custody_entries")),
+    "ships": ReferencePage(
         "Ships and ports",
         (
             "port_calls",
@@ -54,7 +54,7 @@ PAGES: Final = {
             "geofences",
         ),
     ),
-    "bookings": Page(
+    "bookings": ReferencePage(
         "Bookings and feeds", ("shipments", "milestones", "bookings", "booking_changes", "feeds", CUSTOMER)
     ),
 }
@@ -100,7 +100,7 @@ def write() -> None:
         (FOLDER / name).write_text(text, encoding="utf-8")
 
 
-def _page(page: Page, tables: dict[str, Table]) -> str:
+def _page(page: ReferencePage, tables: dict[str, Table]) -> str:
     lines = [
         f"# Tables: {page.title.lower()}",
         "",

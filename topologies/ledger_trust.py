@@ -231,7 +231,7 @@ def _box_logs(streams: Mapping[str, str]) -> Callable[[str], bool]:
     return is_box_log
 
 
-class _Waiting:
+class _WaitingEntries:
     """The entries of one log that wait. A ship's grant waits for the term before its own, or a later one. A ship's
     seizure waits for one term only, in which the ship must have got the log. So news of a term concerns few of them."""
 
@@ -285,7 +285,7 @@ class Believer:
         self._view = view
         self._on_refused = on_refused
         self._aboard: Aboard = {}
-        self._waiting: dict[str, _Waiting] = {}  # by log; only news of the log changes a doubt
+        self._waiting: dict[str, _WaitingEntries] = {}  # by log; only news of the log changes a doubt
         self._counts: Counter[str] = Counter()
 
     def hear(self, told: Told) -> Iterator[Told]:
@@ -328,7 +328,7 @@ class Believer:
 
     def _wait(self, told: Told, doubt: Doubt) -> None:
         self._counts[told.ledger] += 1
-        self._waiting.setdefault(told.entry.log, _Waiting()).add(told, doubt)
+        self._waiting.setdefault(told.entry.log, _WaitingEntries()).add(told, doubt)
 
     def _released(self, news: CustodyEntry) -> Iterator[Told]:
         """Judge the entries that have waited for this one, and those that have waited for these."""

@@ -26,7 +26,7 @@ import psutil
 
 from benchmarks.brokers import BROKER, ONE_COPY, broker_heap
 from benchmarks.custody.worker import PORT, SHIP, USER
-from benchmarks.harbour import Devices, boxes, event, reading
+from benchmarks.harbour import SiteDevices, boxes, event, reading
 from benchmarks.harness import Figures, Say
 from benchmarks.processes import cpu_seconds, peak_rss_mb
 from fairlead.kafka.client.cluster import Cluster
@@ -42,7 +42,7 @@ LOOK_SECONDS: Final = 0.05
 WATCHED_AT_ONCE: Final = 250
 
 
-class Worker:
+class MeasuredProcess:
     """A measured process and its newest status line."""
 
     def __init__(self, name: str, process: asyncio.subprocess.Process) -> None:
@@ -54,7 +54,7 @@ class Worker:
         self._reading = asyncio.create_task(self._read())
 
     @classmethod
-    async def start(cls, what: str, folder: Path, site: str) -> Worker:
+    async def start(cls, what: str, folder: Path, site: str) -> MeasuredProcess:
         line = ("-m", "benchmarks.custody.worker", what, str(folder), site)
         process = await asyncio.create_subprocess_exec(sys.executable, *line, stdout=asyncio.subprocess.PIPE)
         return cls(f"{what} {site}", process)
@@ -90,10 +90,12 @@ class Worker:
 class Harbour:
     """The two sites with their processes, removed afterwards."""
 
-    def __init__(self, sites: LocalSites, clusters: Mapping[str, Cluster], workers: Mapping[str, Worker]) -> None:
+    def __init__(
+        self, sites: LocalSites, clusters: Mapping[str, Cluster], workers: Mapping[str, MeasuredProcess]
+    ) -> None:
         self.port, self.ship = clusters[PORT], clusters[SHIP]
         self.port_bridge, self.ship_bridge = workers[f"bridge {PORT}"], workers[f"bridge {SHIP}"]
-        self.devices = {site: Devices(sites.mqtt(site, "device")) for site in (PORT, SHIP)}
+        self.devices = {site: SiteDevices(sites.mqtt(site, "device")) for site in (PORT, SHIP)}
         pids = {site: state.pids for site, state in sites.status().items()}
         brokers = {f"{what} {site}": psutil.Process(pid) for site in pids for what, pid in pids[site].items()}
         self.processes = {name: worker.gauge for name, worker in workers.items()} | brokers
@@ -115,10 +117,10 @@ class Harbour:
                 for site in (PORT, SHIP):
                     opened = await Cluster.open(sites.kafka(site, USER), client_id="bench", request_timeout=120)
                     clusters[site] = await stack.enter_async_context(opened)
-                workers: dict[str, Worker] = {}
+                workers: dict[str, MeasuredProcess] = {}
                 for what in ("bridge", "replicator"):
                     for site in (PORT, SHIP):
-                        worker = workers[f"{what} {site}"] = await Worker.start(what, folder, site)
+                        worker = workers[f"{what} {site}"] = await MeasuredProcess.start(what, folder, site)
                         stack.push_async_callback(worker.stop)
                 for worker in workers.values():
                     await worker.until("its start", lambda told: bool(told["ready"]))

@@ -16,9 +16,9 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from benchmarks.brokers import brokers_for, fresh_port
-from benchmarks.custody.port_call import Worker
+from benchmarks.custody.port_call import MeasuredProcess
 from benchmarks.custody.worker import PORT, SHIP, USER, topology
-from benchmarks.harbour import Devices, boxes, event
+from benchmarks.harbour import SiteDevices, boxes, event
 from benchmarks.harness import Figures, Say
 from benchmarks.processes import cpu_seconds, peak_rss_mb
 from edge.custody.operator.execute import LedgerAccess, open_ledgers
@@ -41,7 +41,7 @@ _WAIT: Final = 120.0  # seconds without an answer after which the measurement is
 async def measure_seizure(count: int, sites: LocalSites, say: Callable[[str], None]) -> dict[str, Any]:
     """Load ``count`` boxes at the port, then take all over; seconds are counted from the start of the plan."""
     async with contextlib.AsyncExitStack() as stack:
-        bridge = await Worker.start("bridge", sites.folder, PORT)
+        bridge = await MeasuredProcess.start("bridge", sites.folder, PORT)
         stack.push_async_callback(bridge.stop)
         await bridge.until("its start", lambda told: bool(told["ready"]))
         await _load(count, sites, bridge, say)
@@ -75,10 +75,10 @@ async def _plan(access: LedgerAccess) -> TakeoverPlan:
     return build_takeover(await look_at_takeover(topology(), access, request))
 
 
-async def _load(count: int, sites: LocalSites, bridge: Worker, say: Callable[[str], None]) -> None:
+async def _load(count: int, sites: LocalSites, bridge: MeasuredProcess, say: Callable[[str], None]) -> None:
     """Let every box come in and be loaded; return when the port holds none of them."""
     numbers = boxes(count)
-    devices = Devices(sites.mqtt(PORT, "device"))
+    devices = SiteDevices(sites.mqtt(PORT, "device"))
     try:
         for start in range(0, count, _AT_ONCE):
             some = numbers[start : start + _AT_ONCE]

@@ -20,7 +20,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 from benchmarks.brokers import brokers_for, fresh_port
 from benchmarks.edge import publisher
 from benchmarks.edge.measured import SPAWN, Process, bridge, plain, running
-from benchmarks.harbour import BRIDGE_CLIENT, SITE, USER, Devices, boxes, connect, event, log_of
+from benchmarks.harbour import BRIDGE_CLIENT, SITE, USER, SiteDevices, boxes, connect, event, log_of
 from benchmarks.harness import Figures, Say
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.endpoint import MqttEndpoint
@@ -51,7 +51,7 @@ Device = tuple[BaseProcess, "Synchronized[int]"]
 """A process that publishes, and how many messages of it the MQTT broker has."""
 
 
-class Sample(NamedTuple):
+class ProcessSample(NamedTuple):
     """One sample of a process: readings stored so far, seconds since the first sample, resident memory in MB."""
 
     readings: int
@@ -66,7 +66,7 @@ class Used:
     readings: int
     seconds: float
     cpu_seconds: float
-    samples: list[Sample] = field(default_factory=list)
+    samples: list[ProcessSample] = field(default_factory=list)
 
     def figures(self) -> dict[str, Any]:
         return {
@@ -144,14 +144,14 @@ def queue_up(endpoint: MqttEndpoint, numbers: Sequence[str], first: int, rounds:
 def watch(process: Process, wanted: int, devices: Sequence[Device] = (), *, longest: float | None = None) -> Used:
     """What the process uses from now until it has stored ``wanted`` readings since its start, or is out of time."""
     before, cpu, began = process.readings.value, process.cpu(), time.perf_counter()
-    samples: list[Sample] = []
+    samples: list[ProcessSample] = []
     sampled = 0.0
 
     def stored() -> int:
         nonlocal sampled
         now, count = time.monotonic(), process.readings.value
         if now - sampled >= _SAMPLE_SECONDS or count >= wanted:
-            samples.append(Sample(count - before, time.perf_counter() - began, process.rss_mb()))
+            samples.append(ProcessSample(count - before, time.perf_counter() - began, process.rss_mb()))
             sampled = now
         return count
 
@@ -258,7 +258,7 @@ def measure(options: argparse.Namespace, say: Say) -> Figures:
 
 def open_logs(sites: LocalSites, numbers: Sequence[str], say: Say) -> None:
     """Every container comes in at the gate, so that its log is there and held by the site."""
-    devices = Devices(sites.mqtt(SITE, "device"))
+    devices = SiteDevices(sites.mqtt(SITE, "device"))
     try:
         with running(bridge, sites.folder) as process:
             for start in range(0, len(numbers), GATE_INS_AT_ONCE):
@@ -291,23 +291,23 @@ def _catch_up(sites: LocalSites, numbers: Sequence[str], first: int, rounds: int
     return figures
 
 
-def _course(samples: Sequence[Sample], queued: int) -> dict[str, Any]:
+def _course(samples: Sequence[ProcessSample], queued: int) -> dict[str, Any]:
     """Memory over time: flat when the last quarter needs no more than the first had after its start."""
     at = {f"{percent}%": _at(samples, queued * percent / 100).rss_mb for percent in (5, 25, 50, 75, 100)}
     return {"rss_mb_at": at, "rss_growth_mb": round(at["100%"] - at["25%"], 1)}
 
 
-def _rates(samples: Sequence[Sample], queued: int) -> list[int]:
+def _rates(samples: Sequence[ProcessSample], queued: int) -> list[int]:
     """Readings a second in each quarter of the queue. The first has the bridge's start in it: each writer reads its
     log's end then."""
-    edges = [Sample(0, 0.0, 0.0), *(_at(samples, queued * part / 4) for part in (1, 2, 3, 4))]
+    edges = [ProcessSample(0, 0.0, 0.0), *(_at(samples, queued * part / 4) for part in (1, 2, 3, 4))]
     return [
         round((after.readings - before.readings) / max(after.seconds - before.seconds, 1e-9))
         for before, after in pairwise(edges)
     ]
 
 
-def _at(samples: Sequence[Sample], readings: float) -> Sample:
+def _at(samples: Sequence[ProcessSample], readings: float) -> ProcessSample:
     """The first sample with so many readings."""
     return next((sample for sample in samples if sample.readings >= readings), samples[-1])
 

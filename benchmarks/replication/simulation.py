@@ -97,14 +97,14 @@ def fleet() -> Topology:
 
 
 @dataclass
-class World:
+class SimulatedClusters:
     """The clusters, and the CPU that is not theirs."""
 
     clusters: dict[str, FakeCluster]
     names: Sequence[str]
 
     @classmethod
-    def of(cls, logs: int) -> World:
+    def of(cls, logs: int) -> SimulatedClusters:
         """``logs`` logs everywhere, and ``MANY + 1`` more that only headquarters have yet."""
         every = logs + MANY + 1
         names = [name.decode() for name in box_names(every).tolist()]
@@ -138,7 +138,7 @@ def _own(ledgers: Sequence[LedgerLog], site: str) -> LedgerLog:
 
 
 async def _simulate(logs: int) -> Figures:
-    world = World.of(logs)
+    world = SimulatedClusters.of(logs)
     hq, ports = world.clusters[TARGET], [world.clusters[each] for each in PORTS]
     gc.collect()
     process = psutil.Process()
@@ -235,11 +235,11 @@ def _compared(ports: Sequence[FakeCluster], logs: int) -> bool:
     )
 
 
-def _requests(world: World) -> int:
+def _requests(world: SimulatedClusters) -> int:
     return sum(each.counts.requests for each in world.clusters.values())
 
 
-async def _cpu_of(world: World, seconds: float) -> float:
+async def _cpu_of(world: SimulatedClusters, seconds: float) -> float:
     before = world.cpu
     await asyncio.sleep(seconds)
     return world.cpu - before

@@ -22,7 +22,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from benchmarks.harbour import topology
 from benchmarks.harness import Say
 from benchmarks.shore.session import STUCK_SECONDS, Gauge, Work, session
-from benchmarks.shore.site import Site, fresh
+from benchmarks.shore.site import BenchmarkSite, fresh
 from shore.datasource import register
 from shore.delta.commit import create_tables
 from shore.errors import SlowWorkerError
@@ -77,7 +77,7 @@ def measure(options: argparse.Namespace, say: Say) -> dict[str, Any]:
 class _Bench:
     """One job's tables and checkpoint, over several Spark sessions."""
 
-    def __init__(self, site: Site, paths: TablePaths) -> None:
+    def __init__(self, site: BenchmarkSite, paths: TablePaths) -> None:
         self._site, self._places = site, paths
 
     @contextlib.contextmanager

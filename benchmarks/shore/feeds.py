@@ -26,7 +26,7 @@ import psutil
 import shore
 from benchmarks.harbour import SITE, log_of, topology
 from benchmarks.harness import Say
-from benchmarks.shore.site import Site, fresh, reading
+from benchmarks.shore.site import BenchmarkSite, fresh, reading
 from fairlead.kafka.admin import create_logs
 from fairlead.kafka.client.appender import Appender
 from fairlead.kafka.client.cluster import Cluster
@@ -101,7 +101,7 @@ def _topology(customers: Sequence[str]) -> Topology:
     )
 
 
-async def _book(site: Site, owners: Mapping[str, str]) -> None:
+async def _book(site: BenchmarkSite, owners: Mapping[str, str]) -> None:
     """A booking for each box, for all time."""
     async with await Cluster.open(site.endpoint, client_id="bench") as cluster:
         await asyncio.to_thread(create_logs, site.endpoint, {_BOOKINGS: {}})
@@ -121,7 +121,9 @@ async def _book(site: Site, owners: Mapping[str, str]) -> None:
         await appender.close()
 
 
-async def _sail(site: Site, owners: Mapping[str, str], options: argparse.Namespace, say: Say) -> dict[str, Any]:
+async def _sail(
+    site: BenchmarkSite, owners: Mapping[str, str], options: argparse.Namespace, say: Say
+) -> dict[str, Any]:
     """Append and follow at once; the times of what counts."""
     stored: dict[str, float] = {}
     arrived: dict[str, float] = {}
@@ -173,7 +175,7 @@ async def _append(appender: Appender, number: str, sequence: int, stored: dict[s
     return name
 
 
-async def _follow(site: Site, customers: Sequence[str], arrived: dict[str, float]) -> None:
+async def _follow(site: BenchmarkSite, customers: Sequence[str], arrived: dict[str, float]) -> None:
     """Note when each record of the feeds is there, by its origin."""
     async with await Cluster.open(site.endpoint, client_id="bench-reader") as cluster:
         logs = {TP(f"feeds.{customer}"): 0 for customer in customers}

@@ -29,7 +29,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from benchmarks.harness import Say
 from benchmarks.shore.session import Work, brief, drain, session
-from benchmarks.shore.site import SIZES, Site, fresh
+from benchmarks.shore.site import SIZES, BenchmarkSite, fresh
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.records import headers
 from shore.delta.commit import create_table
@@ -151,7 +151,7 @@ def measure(options: argparse.Namespace, say: Say) -> dict[str, Any]:
     return found
 
 
-def ingest(work: Work, site: Site, name: str, rows: int, max_records: int, say: Say) -> dict[str, Any]:
+def ingest(work: Work, site: BenchmarkSite, name: str, rows: int, max_records: int, say: Say) -> dict[str, Any]:
     """Read everything into new tables; what that took."""
     paths = work.paths(name)
     found = drain(work.query(site, paths, max_records), site, paths, rows).figures(rows)
@@ -159,7 +159,7 @@ def ingest(work: Work, site: Site, name: str, rows: int, max_records: int, say: 
     return found
 
 
-def idle(work: Work, site: Site, name: str, max_records: int, say: Say) -> dict[str, Any]:
+def idle(work: Work, site: BenchmarkSite, name: str, max_records: int, say: Say) -> dict[str, Any]:
     """Triggers of a running query that has read everything.
 
     Raises:
@@ -179,7 +179,7 @@ def idle(work: Work, site: Site, name: str, max_records: int, say: Say) -> dict[
     return {"idle_trigger_seconds": round(warm[len(warm) // 2], 3), "idle_triggers": taken}
 
 
-def _stock(options: argparse.Namespace, site: Site, rows: int, say: Say) -> list[dict[str, Any]]:
+def _stock(options: argparse.Namespace, site: BenchmarkSite, rows: int, say: Say) -> list[dict[str, Any]]:
     """Spark's own source, cold and warm."""
     rounds = []
     with session({"spark.jars": options.with_kafka_connector}) as work:

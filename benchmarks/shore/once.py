@@ -27,7 +27,7 @@ from pydantic import SecretStr
 
 from benchmarks.harbour import SITE, boxes, log_of, reading_body, topology
 from benchmarks.harness import Say
-from benchmarks.shore.site import Site, fresh
+from benchmarks.shore.site import BenchmarkSite, fresh
 from fairlead.kafka.admin import create_logs
 from fairlead.kafka.client.appender import Appender
 from fairlead.kafka.client.cluster import Cluster
@@ -39,8 +39,7 @@ from fairlead.records import encode, headers
 from fairlead.records.booking import Booking
 from fairlead.records.custody import CustodyEntry
 from fairlead.records.event import Event, EventMetadata, EventPayload, TransportEventType
-from topologies.model import DEFAULT_STREAMS, Customer, Shore, SiteKind, Topology
-from topologies.model import Site as TopologySite
+from topologies.model import DEFAULT_STREAMS, Customer, Shore, Site, SiteKind, Topology
 
 BEGIN: Final = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
 FIRST_SECONDS, AGAIN_SECONDS = 45.0, 20.0
@@ -104,7 +103,7 @@ def _topology() -> Topology:
     small = topology()
     return small.model_copy(
         update={
-            "sites": small.sites | {_SHIP: TopologySite(kind=SiteKind.SHIP, title="MV Star", imo=_IMO)},
+            "sites": small.sites | {_SHIP: Site(kind=SiteKind.SHIP, title="MV Star", imo=_IMO)},
             "streams": DEFAULT_STREAMS | small.streams,
             "customers": {name: Customer(feed_at=SITE) for name in ("ducks", "geese")},
             "shore": Shore(at=SITE),
@@ -189,7 +188,7 @@ def _ms(at: dt.datetime) -> int:
     return int(at.timestamp() * 1000)
 
 
-async def _append(site: Site, logs: dict[str, list[NewRecord]]) -> None:
+async def _append(site: BenchmarkSite, logs: dict[str, list[NewRecord]]) -> None:
     """Make the logs that are not there, and append."""
     async with await Cluster.open(site.endpoint, client_id="bench", request_timeout=120) as cluster:
         missing = sorted(set(logs) - set(await cluster.topics(list(logs), refresh=True)))

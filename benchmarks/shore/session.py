@@ -22,7 +22,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from benchmarks.harbour import topology
 from benchmarks.harness import Say
-from benchmarks.shore.site import Site
+from benchmarks.shore.site import BenchmarkSite
 from shore.datasource import register
 from shore.delta.commit import create_tables
 from shore.jobs import readings
@@ -115,7 +115,7 @@ class Work:
         """Tables and checkpoints of their own."""
         return TablePaths(str(self.folder / name))
 
-    def query(self, site: Site, paths: TablePaths, max_records: int) -> DataStreamWriter:
+    def query(self, site: BenchmarkSite, paths: TablePaths, max_records: int) -> DataStreamWriter:
         """Job ``readings``, with its checkpoint."""
         create_tables(self.spark, {paths.table(table.name): table for table in (READINGS, READINGS_REJECTED)})
         register(self.spark, site.endpoint)
@@ -160,7 +160,7 @@ class Ran:
         }
 
 
-def drain(writer: DataStreamWriter, site: Site, paths: TablePaths, rows: int) -> Ran:
+def drain(writer: DataStreamWriter, site: BenchmarkSite, paths: TablePaths, rows: int) -> Ran:
     """Run a query until it has read everything.
 
     Raises:

@@ -34,7 +34,7 @@ _INTERVAL_MS: Final = 300_000
 
 
 @dataclass
-class Site:
+class BenchmarkSite:
     """The site; ``ends`` is how many records each log has, its marker included."""
 
     sites: LocalSites
@@ -110,10 +110,10 @@ def _rfc3339(milliseconds: int) -> str:
 
 
 @contextlib.contextmanager
-def fresh(logs: int) -> Iterator[Site]:
+def fresh(logs: int) -> Iterator[BenchmarkSite]:
     """A fresh port with brokers for so many logs; removed afterwards."""
     with fresh_port(logs, Profile.DURABLE) as sites:
-        yield Site(sites)
+        yield BenchmarkSite(sites)
 
 
 def reading(number: str, sequence: int) -> NewRecord:

@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from benchmarks.harbour import log_of
 from benchmarks.harness import Say
 from benchmarks.shore.session import Work, brief, drain, session
-from benchmarks.shore.site import Site, fresh
+from benchmarks.shore.site import BenchmarkSite, fresh
 from shore.tables.readings import READINGS
 
 _EACH: Final = 10
@@ -47,7 +47,7 @@ def measure(options: argparse.Namespace, say: Say) -> dict[str, Any]:
     return found
 
 
-def _ingest(work: Work, site: Site, name: str, rows: int, large: str, max_records: int) -> dict[str, Any]:
+def _ingest(work: Work, site: BenchmarkSite, name: str, rows: int, large: str, max_records: int) -> dict[str, Any]:
     paths = work.paths(name)
     ran = drain(work.query(site, paths, max_records), site, paths, rows)
     return ran.figures(rows) | {

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from acl.explain import AccessAnswer, explain
 from acl.rules import Operation
 from board.openapi import Field
-from board.service import Board, Page
+from board.service import BoardService, Page
 from board.viewer import Access
 from fairlead.names import is_container_number
 from shore.report.container import normalised
@@ -39,7 +39,7 @@ class Reader:
     rules: tuple[str, ...]
 
 
-async def access(board: Board, request: Request) -> Response:
+async def access(board: BoardService, request: Request) -> Response:
     """Everybody who may read a topic or a container, then everybody who may not, each with the reasons."""
     asked = request.query_params.get("topic", "").strip()[:LONGEST]
     number = normalised(asked)

@@ -14,7 +14,7 @@ from starlette.responses import RedirectResponse, Response
 from board.drawing import SEVERITIES
 from board.openapi import Field
 from board.security import local_path
-from board.service import Board, Page, address_of
+from board.service import BoardService, Page, address_of
 from board.viewer import Access, Viewer
 from edge.alerts.operator import chosen, order_for, place_order
 from edge.alerts.site_alerts import KINDS as SITE_KINDS
@@ -42,7 +42,7 @@ class AlertRow:
     clear: bool
 
 
-def row_of(board: Board, viewer: Viewer, alert: Alert) -> AlertRow:
+def row_of(board: BoardService, viewer: Viewer, alert: Alert) -> AlertRow:
     """Return the row of an alert that ``board.live`` knows."""
     site = board.topology.sites.get(alert.raised_at)
     ordered = viewer.operates and alert.state != "CLEARED" and board.may_order_at(alert.raised_at)
@@ -57,7 +57,7 @@ def row_of(board: Board, viewer: Viewer, alert: Alert) -> AlertRow:
     )
 
 
-def alert_rows(board: Board, viewer: Viewer, wanted: Wanted | None = None) -> list[AlertRow]:
+def alert_rows(board: BoardService, viewer: Viewer, wanted: Wanted | None = None) -> list[AlertRow]:
     """Return the open alerts, the worst first, among them the newest first.
 
     Args:
@@ -67,22 +67,22 @@ def alert_rows(board: Board, viewer: Viewer, wanted: Wanted | None = None) -> li
     return sorted(found, key=lambda row: (row.alert.severity != "CRITICAL", row.tone != "bad", -row.opened.timestamp()))
 
 
-def alert_panel(board: Board, viewer: Viewer, wanted: Wanted | None, page: str) -> dict[str, Any]:
+def alert_panel(board: BoardService, viewer: Viewer, wanted: Wanted | None, page: str) -> dict[str, Any]:
     """Return what ``alerts.html.j2`` shows on a page: its alerts, whether they are known, and where its forms lead."""
     return {"alerts": alert_rows(board, viewer, wanted), "alerts_known": board.live.read_at is not None, "next": page}
 
 
-async def acknowledge(board: Board, request: Request) -> Response:
+async def acknowledge(board: BoardService, request: Request) -> Response:
     """Say that somebody sees to an alert; the record names the viewer."""
     return await _order(board, request, acknowledges=True)
 
 
-async def clear(board: Board, request: Request) -> Response:
+async def clear(board: BoardService, request: Request) -> Response:
     """End an alert that no reading ends, or that was a mistake. Needs a reason."""
     return await _order(board, request, acknowledges=False)
 
 
-async def _order(board: Board, request: Request, *, acknowledges: bool) -> Response:
+async def _order(board: BoardService, request: Request, *, acknowledges: bool) -> Response:
     form = await request.form()
     reason = str(form.get("reason") or "").strip()[:LONGEST_REASON]
     target = local_path(form.get("next"))

@@ -32,7 +32,7 @@ from board.drawing import KINDS, SEVERITIES, Json, chart_of_readings, event, pla
 from board.export import document
 from board.openapi import DAY, Field
 from board.pages.alerts import alert_panel
-from board.service import Board, Page, address_of
+from board.service import BoardService, Page, address_of
 from board.viewer import Access
 from fairlead.names import is_container_number
 from fairlead.records.alert import OVERBOARD
@@ -621,7 +621,7 @@ def _chunks(file: IO[bytes]) -> Iterator[bytes]:
 # --- the handlers
 
 
-async def containers(board: Board, request: Request) -> Response:
+async def containers(board: BoardService, request: Request) -> Response:
     """Find containers. A whole number leads to its page."""
     text, tone = _asked(request)
     if is_container_number(normalised(text)):
@@ -630,7 +630,7 @@ async def containers(board: Board, request: Request) -> Response:
     return board.page(request, "containers.html.j2", live="/live", **values)
 
 
-async def container_rows(board: Board, request: Request) -> Response:
+async def container_rows(board: BoardService, request: Request) -> Response:
     """The part of the list that is read again."""
     values = await _list_values(board, *_asked(request))
     return board.page(request, "containers_rows.html.j2", **values)
@@ -641,7 +641,7 @@ def _asked(request: Request) -> tuple[str, str]:
     return request.query_params.get("q", "")[:_LONGEST_SEARCH].strip(), tone if tone in TONES else ""
 
 
-async def _list_values(board: Board, text: str, tone: str) -> Json:
+async def _list_values(board: BoardService, text: str, tone: str) -> Json:
     read = partial(read_list, board.paths, board.context.folder, text, tone)
     listed = await board.read_once(("containers", text.lower(), tone), read)
     return {
@@ -656,7 +656,7 @@ async def _list_values(board: Board, text: str, tone: str) -> Json:
     }
 
 
-async def container(board: Board, request: Request) -> Response:
+async def container(board: BoardService, request: Request) -> Response:
     """One container's history."""
     box = normalised(request.path_params["number"])[:_LONGEST_SEARCH]
     if box != request.path_params["number"] and is_container_number(box):
@@ -668,24 +668,24 @@ async def container(board: Board, request: Request) -> Response:
     return board.page(request, "container.html.j2", live=f"/live?container={box}", **values)
 
 
-async def latest(board: Board, request: Request) -> Response:
+async def latest(board: BoardService, request: Request) -> Response:
     """The part of a container's page with its newest state."""
     return await _fragment(board, request, "container_latest.html.j2")
 
 
-async def history(board: Board, request: Request) -> Response:
+async def history(board: BoardService, request: Request) -> Response:
     """The part of a container's page with its history."""
     return await _fragment(board, request, "container_history.html.j2")
 
 
-async def _fragment(board: Board, request: Request, template: str) -> Response:
+async def _fragment(board: BoardService, request: Request, template: str) -> Response:
     box = request.path_params["number"]
     values = await _values(board, box)
     board.audit.note_look(board.signed_in(request).name, address_of(request), box, again=True)
     return board.page(request, template, **values)
 
 
-async def _values(board: Board, box: str) -> Json:
+async def _values(board: BoardService, box: str) -> Json:
     def read() -> Json:
         return page_values(read_container(board.paths, board.context.folder, board.topology, box))
 
@@ -695,7 +695,7 @@ async def _values(board: Board, box: str) -> Json:
 _packing: Final = asyncio.Semaphore(1)  # packs take seconds; pages are read meanwhile
 
 
-async def pack(board: Board, request: Request) -> Response:
+async def pack(board: BoardService, request: Request) -> Response:
     """The files for a claim, as a ZIP archive. Without days, about all that is known."""
     box = normalised(request.path_params["number"])[:_LONGEST_SEARCH]
     since, until = _day(request, "since"), _day(request, "until")

@@ -14,7 +14,7 @@ from starlette.responses import RedirectResponse, Response
 from board.drawing import Json, ShipPlace, newest_places, place_in_row, port_mark, ship_at
 from board.pages.alerts import alert_panel
 from board.pages.port import place_of
-from board.service import Board, Page
+from board.service import BoardService, Page
 from board.viewer import Access
 from fairlead.errors import FairleadError
 from fairlead.fleet_status import LOSS
@@ -36,7 +36,7 @@ TONES: Final[Mapping[str, str]] = {
 _WORST_FIRST: Final = ("bad", "warn", "good", "quiet")
 
 
-async def first(board: Board, request: Request) -> Response:
+async def first(board: BoardService, request: Request) -> Response:
     """The first page: the fleet for staff; customers are sent to their own."""
     viewer = board.viewer(request)
     if viewer is None or not viewer.reads:
@@ -46,7 +46,7 @@ async def first(board: Board, request: Request) -> Response:
     return board.page(request, "fleet.html.j2", **values, live="/live")
 
 
-async def status(board: Board, request: Request) -> Response:
+async def status(board: BoardService, request: Request) -> Response:
     """The part of the page that is read again every few seconds, with the data of its map."""
     values = await _values(board)
     try:
@@ -56,7 +56,7 @@ async def status(board: Board, request: Request) -> Response:
     return board.page(request, "fleet_status.html.j2", **values)
 
 
-async def _values(board: Board) -> dict[str, Any]:
+async def _values(board: BoardService) -> dict[str, Any]:
     found = await board.fleet_status()
     sites = [_site(board, each) for each in found["sites"]]
     links = sorted((_link(board, each) for site in found["sites"] for each in site["links"]), key=_worst_first)
@@ -76,7 +76,7 @@ async def _values(board: Board) -> dict[str, Any]:
     }
 
 
-def _site(board: Board, found: Mapping[str, Any]) -> dict[str, Any]:
+def _site(board: BoardService, found: Mapping[str, Any]) -> dict[str, Any]:
     """What the page shows of a site. A site outside this machine is up when its Kafka answers."""
     site = board.topology.sites[found["site"]]
     kafka, bridge, replicator = found["kafka"], found["bridge"], found["replicator"]
@@ -104,7 +104,7 @@ def _service(found: Mapping[str, Any] | None) -> tuple[str, str]:
     return ("runs", "good") if found["running"] else ("stopped", "bad")
 
 
-def _link(board: Board, found: Mapping[str, Any]) -> dict[str, Any]:
+def _link(board: BoardService, found: Mapping[str, Any]) -> dict[str, Any]:
     source, target = found["from"], found["to"]
     rates = [each.rate for each in board.topology.links_to(target) if each.name == found["name"]]
     return {
@@ -133,14 +133,14 @@ def _notes(site: Mapping[str, Any]) -> Iterable[dict[str, str]]:
         yield {"tone": "bad", "site": site["site"], "text": each["what"], "what_to_do": each["what_to_do"]}
 
 
-def _ships_in_tables(board: Board) -> dict[str, ShipPlace]:
+def _ships_in_tables(board: BoardService) -> dict[str, ShipPlace]:
     """Return the newest place of each ship in table ``ships_now``, by IMO number; empty without that table."""
     with open_slices(board.paths) as slices:
         slices.add("ships_now")
         return {row["vessel_imo_number"]: place_in_row(row) for row in slices.rows("select * from ships_now")}
 
 
-async def _map(board: Board, values: Mapping[str, Any]) -> Json:
+async def _map(board: BoardService, values: Mapping[str, Any]) -> Json:
     """Ports and ships at their newest known places, and the worst link between each pair of them."""
     in_tables = await board.read_once("ships", partial(_ships_in_tables, board))
     positions = newest_places(in_tables, board.live.positions())

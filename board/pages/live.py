@@ -20,7 +20,7 @@ from board.pages.alerts import Wanted, alert_panel, row_of
 from board.pages.port import concerns_port, port_view
 from board.pages.voyage import of_ship
 from board.security import COOKIE
-from board.service import Board, Page
+from board.service import BoardService, Page
 from board.viewer import Access
 from fairlead.errors import FairleadError, UnavailableError
 from fairlead.records.alert import Alert
@@ -48,13 +48,13 @@ _WATCHED: Final = (
 )
 
 
-async def live(board: Board, request: Request) -> Response:
+async def live(board: BoardService, request: Request) -> Response:
     """The events: alerts of the page's port, container or ship (``?port=``, ``?container=``, ``?voyage=``), or all;
     positions; what to read again. The stream ends with the session."""
     return _stream(board, request, board.live.subscribe(), _wanted(board, request))
 
 
-async def mine(board: Board, request: Request) -> Response:
+async def mine(board: BoardService, request: Request) -> Response:
     """The events of a customer's portal: its own table has changed since ``?version=``. The stream ends with the
     session."""
     shown = request.query_params.get("version", "")
@@ -63,14 +63,14 @@ async def mine(board: Board, request: Request) -> Response:
 
 
 def _stream(
-    board: Board, request: Request, subscribed: Subscribed, wanted: Wanted = lambda _alert: True
+    board: BoardService, request: Request, subscribed: Subscribed, wanted: Wanted = lambda _alert: True
 ) -> StreamingResponse:
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     events = _events(board, request, subscribed, wanted)
     return StreamingResponse(events, media_type="text/event-stream", headers=headers)
 
 
-async def alerts(board: Board, request: Request) -> Response:
+async def alerts(board: BoardService, request: Request) -> Response:
     """The rows of a page's open alerts, for a page that may have missed some of the events, or whose tables have
     changed: which alerts concern a port follows from them."""
     port = request.query_params.get("port")
@@ -81,7 +81,7 @@ async def alerts(board: Board, request: Request) -> Response:
     return board.page(request, "alert_rows.html.j2", **panel)
 
 
-async def _events(board: Board, request: Request, subscribed: Subscribed, wanted: Wanted) -> AsyncIterator[str]:
+async def _events(board: BoardService, request: Request, subscribed: Subscribed, wanted: Wanted) -> AsyncIterator[str]:
     token = request.cookies[COOKIE]
     with subscribed as subscription:
         yield ": welcome\n\n"
@@ -100,7 +100,7 @@ async def _until_end(subscription: Subscription) -> AsyncIterator[News | None]:
             yield await subscription.next(_KEEP_ALIVE)
 
 
-def _event(board: Board, request: Request, news: News) -> str:
+def _event(board: BoardService, request: Request, news: News) -> str:
     match news:
         case Changed(what):
             return _written("changed", {"what": what})
@@ -113,7 +113,7 @@ def _event(board: Board, request: Request, news: News) -> str:
             return _written("fragment", {"target": "alerts", "id": element, "html": html})
 
 
-def _row(board: Board, request: Request, alert: Alert) -> str | None:
+def _row(board: BoardService, request: Request, alert: Alert) -> str | None:
     viewer = board.viewer(request)
     if viewer is None:
         return None
@@ -132,7 +132,7 @@ def _written(event: str, data: dict[str, Any]) -> str:
     return f"event: {event}\ndata: {json.dumps(data)}\n\n"
 
 
-def _wanted(board: Board, request: Request) -> Wanted:
+def _wanted(board: BoardService, request: Request) -> Wanted:
     """Return whether an alert belongs on the page that asks."""
     port, container = request.query_params.get("port"), request.query_params.get("container")
     if container:
@@ -145,7 +145,7 @@ def _wanted(board: Board, request: Request) -> Wanted:
     return lambda _: True
 
 
-async def watch(board: Board) -> None:
+async def watch(board: BoardService) -> None:
     """Tell open pages when tables have changed, and every few seconds that sites may have a new state, until
     cancelled.
 
@@ -170,7 +170,7 @@ async def watch(board: Board) -> None:
         board.live.tell(Changed("status"))
 
 
-def _versions(board: Board) -> dict[str, int]:
+def _versions(board: BoardService) -> dict[str, int]:
     """Return the versions of the tables that pages show; tables that cannot be opened are left out."""
     found = {}
     for name in _WATCHED:
@@ -181,7 +181,7 @@ def _versions(board: Board) -> dict[str, int]:
     return found
 
 
-def _versions_of_feeds(board: Board, customers: Iterable[str]) -> dict[str, int | None]:
+def _versions_of_feeds(board: BoardService, customers: Iterable[str]) -> dict[str, int | None]:
     """Return the versions of customers' own tables; those that cannot be read now are left out, as above."""
     found = {}
     for customer in customers:

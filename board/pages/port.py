@@ -17,7 +17,7 @@ from board.drawing import Json, ShipPlace, newest_places, port_mark, ship_at
 from board.export import document
 from board.openapi import Field
 from board.pages.alerts import alert_panel
-from board.service import STALE, Board, Page
+from board.service import STALE, BoardService, Page
 from board.viewer import Access
 from fairlead.records.alert import LEFT_PORT, Alert
 from fairlead.records.ship import Position
@@ -31,7 +31,7 @@ _MOST: Final = 100
 """Boxes in one list. The worst come first, and the page says how many more there are."""
 
 
-async def index(board: Board, request: Request) -> Response:
+async def index(board: BoardService, request: Request) -> Response:
     """The ports of the topology."""
     found = list(sites_with_ports(board.topology).values())
     marks = [
@@ -40,7 +40,7 @@ async def index(board: Board, request: Request) -> Response:
     return board.page(request, "ports.html.j2", sites=found, map={"ports": marks})
 
 
-async def port(board: Board, request: Request) -> Response:
+async def port(board: BoardService, request: Request) -> Response:
     """One port."""
     asked = request.path_params["code"]
     code = "".join(asked.split()).upper()
@@ -49,7 +49,7 @@ async def port(board: Board, request: Request) -> Response:
     return board.page(request, "port.html.j2", **await _values(board, request, code))
 
 
-async def boxes(board: Board, request: Request) -> Response:
+async def boxes(board: BoardService, request: Request) -> Response:
     """The part of a port's page that is read again when tables change, with the data of its map."""
     code = request.path_params["code"]
     view = await port_view(board, code)
@@ -68,7 +68,7 @@ class PortView:
     boxes: str
 
 
-async def _values(board: Board, request: Request, code: str) -> dict[str, Any]:
+async def _values(board: BoardService, request: Request, code: str) -> dict[str, Any]:
     view = await port_view(board, code)
     report, place = view.report, ports().get(code)
     concerning = partial(_concerns, board.topology, report)
@@ -83,12 +83,12 @@ async def _values(board: Board, request: Request, code: str) -> dict[str, Any]:
     }
 
 
-async def port_view(board: Board, code: str) -> PortView:
+async def port_view(board: BoardService, code: str) -> PortView:
     """Return what the tables have of a port. ``concerns_port`` goes by it from then on."""
     return await board.read_once(("port", code), partial(_read, board, code), stale=STALE)
 
 
-def _read(board: Board, code: str) -> PortView:
+def _read(board: BoardService, code: str) -> PortView:
     """Read the tables; where they are as they were, take what was made of them, because that takes half a second."""
     made_of, view = stamps(board.paths, _TABLES), board.last_answer(("port", code))
     if not isinstance(view, PortView) or view.made_of != made_of:
@@ -97,7 +97,7 @@ def _read(board: Board, code: str) -> PortView:
     return dataclasses.replace(view, doubts=doubts)
 
 
-def _made(board: Board, code: str, made_of: Mapping[str, tuple[str, int]]) -> PortView:
+def _made(board: BoardService, code: str, made_of: Mapping[str, tuple[str, int]]) -> PortView:
     """Return what the tables, which have these ids and versions, say of a port; ``doubts`` are not known yet."""
     report = port_report(board.paths, code, most=_MOST)
     with open_slices(board.paths) as slices:
@@ -161,7 +161,7 @@ def _outlook(slices: Slices) -> dict[str, Any]:
 _OUTLOOK: Final = "select * from outlook where minutes_left is not null"
 
 
-def concerns_port(board: Board, code: str, alert: Alert) -> bool:
+def concerns_port(board: BoardService, code: str, alert: Alert) -> bool:
     """Return whether an alert belongs on a port's page, by the page's last reading of the tables.
 
     It does when a site at the port raised it, when it is about a ship that comes or is there, or about a box on the

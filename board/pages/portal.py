@@ -40,7 +40,7 @@ from board.own_feed import (
     open_own_feed,
     trouble_of_feeds,
 )
-from board.service import Board, Page, address_of
+from board.service import BoardService, Page, address_of
 from board.viewer import Access
 from fairlead.records.reading import describe_power_loss
 from shore.alerts.rules import FROZEN_SETPOINT
@@ -288,7 +288,7 @@ def gaps_of(story: BoxStory) -> list[Json]:
 # --- the pages
 
 
-async def mine(service: Board, request: Request) -> Response:
+async def mine(service: BoardService, request: Request) -> Response:
     """The customer's own containers, as its feed has them. The page is live."""
     feed = await _own(service, request)
     if feed is None:
@@ -296,7 +296,7 @@ async def mine(service: Board, request: Request) -> Response:
     return service.page(request, "portal.html.j2", live=_live(feed), **await _listed_now(service, feed))
 
 
-async def mine_now(service: Board, request: Request) -> Response:
+async def mine_now(service: BoardService, request: Request) -> Response:
     """What the list shows of now, for a page that is open."""
     feed = await _own(service, request)
     if feed is None:
@@ -304,19 +304,19 @@ async def mine_now(service: Board, request: Request) -> Response:
     return service.page(request, "portal_boxes.html.j2", **await _listed_now(service, feed))
 
 
-async def box(service: Board, request: Request) -> Response:
+async def box(service: BoardService, request: Request) -> Response:
     """One of the customer's own containers. The page is live."""
     feed, story, now = await _story(service, request)
     shown = _shown_now(service, feed, story, now) | _shown_lists(story)
     return service.page(request, "portal_box.html.j2", live=_live(feed), **shown)
 
 
-async def box_now(service: Board, request: Request) -> Response:
+async def box_now(service: BoardService, request: Request) -> Response:
     """What the page of a container shows of now, for a page that is open."""
     return service.page(request, "portal_box_now.html.j2", **_shown_now(service, *await _story(service, request)))
 
 
-async def box_lists(service: Board, request: Request) -> Response:
+async def box_lists(service: BoardService, request: Request) -> Response:
     """The lists of the page of a container, for a page that is open."""
     _, story, _ = await _story(service, request)
     return service.page(request, "portal_box_lists.html.j2", **_shown_lists(story))
@@ -327,7 +327,7 @@ def _live(feed: OwnFeed) -> str:
     return f"/mine/live?version={feed.version}"
 
 
-async def _listed_now(service: Board, feed: OwnFeed) -> Json:
+async def _listed_now(service: BoardService, feed: OwnFeed) -> Json:
     now = dt.datetime.now(dt.UTC)
     found = await service.read_once(("mine", feed.customer, feed.version), lambda: boxes(feed, now))
     rows = listed(found, now)
@@ -345,7 +345,7 @@ def _drawn(data: Json, *parts: str) -> Json | None:
     return data if any(data[part] for part in parts) else None
 
 
-async def _story(service: Board, request: Request) -> tuple[OwnFeed, BoxStory, dt.datetime]:
+async def _story(service: BoardService, request: Request) -> tuple[OwnFeed, BoxStory, dt.datetime]:
     """Return the customer's feed, what it tells of the container that was asked for, and the time of looking.
 
     Raises:
@@ -361,7 +361,7 @@ async def _story(service: Board, request: Request) -> tuple[OwnFeed, BoxStory, d
     return feed, story, now
 
 
-def _shown_now(service: Board, feed: OwnFeed, story: BoxStory, now: dt.datetime) -> Json:
+def _shown_now(service: BoardService, feed: OwnFeed, story: BoxStory, now: dt.datetime) -> Json:
     shown = Box(
         number=story.number,
         heard=story.heard,
@@ -395,7 +395,7 @@ def _shown_lists(story: BoxStory) -> Json:
     }
 
 
-async def box_file(service: Board, request: Request) -> Response:
+async def box_file(service: BoardService, request: Request) -> Response:
     """The records of one container, as a file."""
     feed, asked = await _own(service, request), _number(request)
     what, form = request.path_params["what"], request.path_params["form"]
@@ -407,7 +407,7 @@ async def box_file(service: Board, request: Request) -> Response:
     return await _file(service, export(feed, what, form, asked), f"{asked}-{what}", form)
 
 
-async def all_file(service: Board, request: Request) -> Response:
+async def all_file(service: BoardService, request: Request) -> Response:
     """The records of all containers, as a file."""
     feed = await _own(service, request)
     what, form = request.path_params["what"], request.path_params["form"]
@@ -417,7 +417,7 @@ async def all_file(service: Board, request: Request) -> Response:
     return await _file(service, export(feed, what, form), what, form)
 
 
-async def _own(service: Board, request: Request) -> OwnFeed | None:
+async def _own(service: BoardService, request: Request) -> OwnFeed | None:
     """Open the table of the customer who has signed in. Its name comes from the session alone."""
     customer = service.signed_in(request).name
     return await service.read(open_own_feed, service.paths, service.topology, customer)
@@ -429,12 +429,12 @@ def _number(request: Request) -> str:
     return normalised(text) if len(text) <= _LONGEST else ""
 
 
-def _trouble(service: Board) -> list[str]:
+def _trouble(service: BoardService) -> list[str]:
     trouble = trouble_of_feeds(service.context.folder)
     return [trouble] if trouble else []
 
 
-async def _file(service: Board, parts: Iterator[bytes], name: str, form: str) -> Response:
+async def _file(service: BoardService, parts: Iterator[bytes], name: str, form: str) -> Response:
     """Stream a file. Its first part is read before the answer begins, so that an error is still told as one."""
     first = await service.read(next, parts, None)
 

@@ -13,7 +13,7 @@ from starlette.responses import RedirectResponse, Response
 from board.oidc import LASTS, SignInRefusedError
 from board.openapi import Field
 from board.security import COOKIE, local_path, origin_of, over_tls
-from board.service import Board, Page, address_of
+from board.service import BoardService, Page, address_of
 from board.viewer import LOCAL, Access, viewer_of
 from fairlead.errors import FairleadError
 from fairlead.kafka.credentials import PasswordVersion
@@ -27,12 +27,12 @@ _UNCHECKED: Final = "Passwords cannot be checked now. Try again in a minute."
 _WRONG: Final = "Name or password is wrong, or this name may see nothing here."
 
 
-async def show(board: Board, request: Request) -> Response:
+async def show(board: BoardService, request: Request) -> Response:
     """The form for name and password."""
     return _form(board, request, str(request.query_params.get("next") or ""))
 
 
-async def sign_in(board: Board, request: Request) -> Response:
+async def sign_in(board: BoardService, request: Request) -> Response:
     """Check name and password at a broker, and open a session."""
     if not board.oidc.passwords:
         raise HTTPException(404)
@@ -58,7 +58,7 @@ async def sign_in(board: Board, request: Request) -> Response:
     return _welcome(board, request, signed_in.viewer.name, local_path(target), signed_in.password)
 
 
-async def to_provider(board: Board, request: Request) -> Response:
+async def to_provider(board: BoardService, request: Request) -> Response:
     """Send the browser to the provider. A cookie binds the attempt to this browser."""
     if not board.oidc.provider():
         raise HTTPException(404)
@@ -69,7 +69,7 @@ async def to_provider(board: Board, request: Request) -> Response:
     return answer
 
 
-async def from_provider(board: Board, request: Request) -> Response:
+async def from_provider(board: BoardService, request: Request) -> Response:
     """Open a session for whom the provider's answer signs in."""
     if not board.oidc.provider():
         raise HTTPException(404)
@@ -93,7 +93,7 @@ async def from_provider(board: Board, request: Request) -> Response:
     return answer
 
 
-async def sign_out(board: Board, request: Request) -> Response:
+async def sign_out(board: BoardService, request: Request) -> Response:
     """End the session."""
     session = board.session(request)
     if session is not None:
@@ -104,7 +104,7 @@ async def sign_out(board: Board, request: Request) -> Response:
     return answer
 
 
-async def local(board: Board, request: Request) -> Response:
+async def local(board: BoardService, request: Request) -> Response:
     """Sign in who has started the board, by the link that it printed. A link works once."""
     name = board.sessions.redeem(request.path_params["token"])
     if name is None:
@@ -113,7 +113,7 @@ async def local(board: Board, request: Request) -> Response:
 
 
 def _welcome(
-    board: Board, request: Request, name: str, target: str, password: PasswordVersion | None = None, **facts: str
+    board: BoardService, request: Request, name: str, target: str, password: PasswordVersion | None = None, **facts: str
 ) -> Response:
     board.audit.note("sign-in", name, address_of(request), **facts)
     old = request.cookies.get(COOKIE)
@@ -134,7 +134,7 @@ def _set_cookie(
 
 
 def _again(
-    board: Board,
+    board: BoardService,
     request: Request,
     target: str,
     name: str,
@@ -148,7 +148,7 @@ def _again(
 
 
 def _form(
-    board: Board, request: Request, target: str, *, name: str = "", trouble: str = "", status: int = 200
+    board: BoardService, request: Request, target: str, *, name: str = "", trouble: str = "", status: int = 200
 ) -> Response:
     values = {"next": local_path(target), "trouble": trouble, "name": name, "provider": board.oidc.provider()}
     return board.page(request, "sign_in.html.j2", status=status, passwords=board.oidc.passwords, **values)

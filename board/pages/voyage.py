@@ -29,7 +29,7 @@ from board.itinerary import Itinerary, ShipCall
 from board.openapi import NUMBER, Field
 from board.pages.alerts import alert_panel
 from board.pages.container import chart_of
-from board.service import Board, Page
+from board.service import BoardService, Page
 from board.viewer import Access, Viewer
 from edge.status import ALARMS
 from fairlead.errors import FairleadError
@@ -561,7 +561,7 @@ def _in_words(ships: Iterable[SailingShip]) -> str:
     return f"Map of the voyage: {told or 'no ship is known yet'}. The tables below have the same."
 
 
-async def _sources(board: Board, imo: str | None = None) -> VoyageSources:
+async def _sources(board: BoardService, imo: str | None = None) -> VoyageSources:
     """Read everything. What cannot be read is left out, and the page says so."""
     topology = board.topology
     itineraries = board.live.itineraries()
@@ -582,12 +582,12 @@ async def _sources(board: Board, imo: str | None = None) -> VoyageSources:
     )
 
 
-def _read_run(board: Board) -> tuple[Underway | None, Report | None]:
+def _read_run(board: BoardService) -> tuple[Underway | None, Report | None]:
     folder = board.context.folder
     return read_underway(folder), read_report(report_file(folder))
 
 
-async def _with_chart(board: Board, given: VoyageSources) -> VoyageSources:
+async def _with_chart(board: BoardService, given: VoyageSources) -> VoyageSources:
     """Add the chart, for the parts of the page that show it: it is read from the tables."""
     if given.report is None:
         return given
@@ -608,14 +608,14 @@ def of_ship(topology: Topology, imo: str, alert: Alert) -> bool:
     return imo in (alert.vessel_imo_number, site.imo if site is not None else None)
 
 
-async def voyages(board: Board, request: Request) -> Response:
+async def voyages(board: BoardService, request: Request) -> Response:
     """All ships, and the voyage that the simulator sails or has sailed."""
     values = voyage_values(await _with_chart(board, await _sources(board)))
     values |= alert_panel(board, board.signed_in(request), None, "/voyages")
     return board.page(request, "voyage.html.j2", live="/live?voyage=all", **values)
 
 
-async def ship(board: Board, request: Request) -> Response:
+async def ship(board: BoardService, request: Request) -> Response:
     """One ship."""
     imo = _known_ship(board, request)
     values = voyage_values(await _sources(board, imo), imo)
@@ -624,24 +624,24 @@ async def ship(board: Board, request: Request) -> Response:
     return board.page(request, "voyage.html.j2", live=f"/live?voyage={imo}", **values)
 
 
-async def now(board: Board, request: Request) -> Response:
+async def now(board: BoardService, request: Request) -> Response:
     """The part of a voyage's page above the map, and the map's data."""
     imo = _asked_ship(board, request)
     return board.page(request, "voyage_now.html.j2", **voyage_values(await _sources(board, imo), imo))
 
 
-async def course(board: Board, request: Request) -> Response:
+async def course(board: BoardService, request: Request) -> Response:
     """The part of a voyage's page below the alerts."""
     imo = _asked_ship(board, request)
     given = await _with_chart(board, await _sources(board, imo))
     return board.page(request, "voyage_course.html.j2", **voyage_values(given, imo))
 
 
-def _asked_ship(board: Board, request: Request) -> str | None:
+def _asked_ship(board: BoardService, request: Request) -> str | None:
     return _known_ship(board, request) if "imo" in request.path_params else None
 
 
-def _known_ship(board: Board, request: Request) -> str:
+def _known_ship(board: BoardService, request: Request) -> str:
     imo = str(request.path_params["imo"])
     if board.topology.ship_with(imo) is None:
         raise HTTPException(404)
@@ -654,7 +654,7 @@ def _known_ship(board: Board, request: Request) -> str:
 _READ_WITHIN: Final = 60.0  # seconds for reading the logs
 
 
-async def voyage_file(board: Board, report: Report) -> str:
+async def voyage_file(board: BoardService, report: Report) -> str:
     """Return the page of a voyage that has ended, with its report, as one file that needs no server."""
     async with board.live.running():
         with contextlib.suppress(TimeoutError):

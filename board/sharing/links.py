@@ -22,7 +22,7 @@ LIFETIME: Final = dt.timedelta(minutes=5)
 _LONGEST: Final = 2000
 
 
-class Link(msgspec.Struct, frozen=True):
+class FileLink(msgspec.Struct, frozen=True):
     """What a link says: the file ``digest`` of a customer's table, until ``expires``, for a holder of ``token``."""
 
     customer: str
@@ -42,10 +42,10 @@ class Links:
     def make(self, to: Recipient, table: str, digest: str) -> tuple[str, dt.datetime]:
         """Return the text of a link, and when it ends."""
         expires = self._clock() + LIFETIME
-        said = msgspec.json.encode(Link(to.customer, table, digest, to.token, expires))
+        said = msgspec.json.encode(FileLink(to.customer, table, digest, to.token, expires))
         return f"{_text(said)}.{_text(self._sign(said))}", expires
 
-    def read(self, text: str) -> Link | None:
+    def read(self, text: str) -> FileLink | None:
         """Return what a link says; None when it was not made here, was changed, or has ended."""
         said, _, signature = text.partition(".")
         try:
@@ -54,7 +54,7 @@ class Links:
             return None
         if len(text) > _LONGEST or not hmac.compare_digest(signed, self._sign(content)):
             return None
-        link = msgspec.json.decode(content, type=Link)
+        link = msgspec.json.decode(content, type=FileLink)
         return link if link.expires > self._clock() else None
 
     def _sign(self, content: bytes) -> bytes:

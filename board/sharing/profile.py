@@ -6,7 +6,7 @@ import json
 from urllib.parse import urlsplit
 
 from board.sharing.protocol import PREFIX
-from board.sharing.tokens import Issued
+from board.sharing.tokens import IssuedToken
 from fairlead.errors import OptionError
 from topologies.values import LOOPBACK
 
@@ -35,7 +35,7 @@ def endpoint(board: str) -> str:
     return board.rstrip("/") + PREFIX
 
 
-def profile(at: str, issued: Issued) -> str:
+def profile(at: str, issued: IssuedToken) -> str:
     """Return the text of a profile file for the shares at an endpoint."""
     body = {
         "shareCredentialsVersion": 1,

@@ -56,7 +56,7 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class VersionSpan:
     """Of which versions the changes are asked for: from that of ``start`` to that of ``end``, both included."""
 
     start: Moment
@@ -135,7 +135,7 @@ def instant(name: str, value: object) -> dt.datetime:
     return found
 
 
-def span(asked: Mapping[str, Any]) -> Span:
+def span(asked: Mapping[str, Any]) -> VersionSpan:
     """Return of which versions a request for changes asks.
 
     Raises:
@@ -147,7 +147,7 @@ def span(asked: Mapping[str, Any]) -> Span:
     )
     if start == Moment():
         raise ApiError(400, "changes need startingVersion or startingTimestamp")
-    return Span(start, end)
+    return VersionSpan(start, end)
 
 
 def metadata_lines(identity: str, name: str, schema: pa.Schema, files: Sequence[SharedFile], version: int) -> list[str]:

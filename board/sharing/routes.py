@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from board.openapi import JSON, MOMENT, NUMBER, TEXT, TOKEN, Answer, Field, Operation
+from board.openapi import JSON, MOMENT, NUMBER, TEXT, TOKEN, Answer, Field, PathOperation
 from board.security import origin_of
 from board.sharing.protocol import (
     NDJSON,
@@ -33,7 +33,7 @@ from board.sharing.protocol import (
     query,
     span,
 )
-from board.sharing.service import Place, SharingService
+from board.sharing.service import CustomerTable, SharingService
 from board.sharing.tokens import Recipient
 from board.sharing.versions import History
 from fairlead.errors import FairleadError
@@ -125,16 +125,18 @@ class _Routes:
     async def changes(self, request: Request) -> Response:
         """Protocol, schema and links to the files of what changed between versions of a table."""
         who = self._who(request)
-        place = self._service.place(who, **request.path_params)
+        customer_table = self._service.customer_table(who, **request.path_params)
         asked = span(request.query_params)
-        found = await self._in_thread(self._service.changes, place, asked)
+        found = await self._in_thread(self._service.changes, customer_table, asked)
         files = [
             (file, version.number, version.made)
             for version, rows in found
-            for file in self._service.files(who, place, rows, self._linked(request))
+            for file in self._service.files(who, customer_table, rows, self._linked(request))
         ]
-        newest = (await self._in_thread(self._service.history, place)).newest
-        lines = metadata_lines(place.identity, place.table.name, place.table.schema, (), newest.number)
+        newest = (await self._in_thread(self._service.history, customer_table)).newest
+        lines = metadata_lines(
+            customer_table.identity, customer_table.table.name, customer_table.table.schema, (), newest.number
+        )
         first = found[0][0] if found else newest
         text = "".join([*lines, *change_lines(files)])
         return Response(text, media_type=NDJSON, headers={VERSION_HEADER: str(first.number)})
@@ -149,17 +151,19 @@ class _Routes:
         raise ApiError(404, "this server does not know that request")
 
     async def _table(self, request: Request, asked: Moment, *, with_files: bool) -> Response:
-        who, place, history = await self._history(request)
+        who, customer_table, history = await self._history(request)
         version = history.at(asked)
-        files = self._service.files(who, place, version, self._linked(request))
-        lines = metadata_lines(place.identity, place.table.name, place.table.schema, files, version.number)
+        files = self._service.files(who, customer_table, version, self._linked(request))
+        lines = metadata_lines(
+            customer_table.identity, customer_table.table.name, customer_table.table.schema, files, version.number
+        )
         text = "".join([*lines, *(file_lines(files) if with_files else [])])
         return Response(text, media_type=NDJSON, headers={VERSION_HEADER: str(version.number)})
 
-    async def _history(self, request: Request) -> tuple[Recipient, Place, History]:
+    async def _history(self, request: Request) -> tuple[Recipient, CustomerTable, History]:
         who = self._who(request)
-        place = self._service.place(who, **request.path_params)
-        return who, place, await self._in_thread(self._service.history, place)
+        customer_table = self._service.customer_table(who, **request.path_params)
+        return who, customer_table, await self._in_thread(self._service.history, customer_table)
 
     async def _in_thread(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, partial(function, *args, **kwargs))
@@ -250,17 +254,17 @@ def _operation(
     *,
     method: str = "GET",
     errors: tuple[int, ...] = (401, 403, 404),
-) -> tuple[Operation, _Method]:
+) -> tuple[PathOperation, _Method]:
     answers = {status: Answer(_ERRORS[status], (JSON,), _ERROR) for status in errors}
     readers = "For the customer that the token was made for."
     given = {200: answer, **answers}
-    return Operation(method, path, handler, "delta-sharing", readers, TOKEN, fields, given, JSON), handler
+    return PathOperation(method, path, handler, "delta-sharing", readers, TOKEN, fields, given, JSON), handler
 
 
 _OF_TABLE: Final = (400, 401, 403, 404, 503)
 _LIST_ERRORS: Final = (400, 401, 403, 404)
 _LISTED: Final = Answer("A page of the list.", (JSON,), _LIST)
-_LINKED: Final = Operation(
+_LINKED: Final = PathOperation(
     "GET",
     f"{PREFIX}/files/{{link}}",
     _Routes.file,

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from board.sharing.content import SHARED, SharedTable, changes, changes_schema, content, opened
 from board.sharing.links import Links
-from board.sharing.protocol import ApiError, SharedFile, Span, schema_string
+from board.sharing.protocol import ApiError, SharedFile, VersionSpan, schema_string
 from board.sharing.tokens import Clock, Recipient, Tokens, utc_now
 from board.sharing.versions import ChangedRows, History, Version, Versions, changes_digest
 from fairlead.errors import ConfigurationError, UnknownNameError
@@ -37,7 +37,7 @@ _NAMESPACE: Final = uuid.UUID("6f1b6a52-0b7e-5d0c-9f43-4f1f6b1c3f0e")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CustomerTable:
     """One table of one customer. ``identity`` stays the same over all versions."""
 
     reader: FeedReader
@@ -128,7 +128,9 @@ class SharingService:
         found = self.share(who, share)
         if schema.lower() != SCHEMA:
             raise _not_there()
-        places = (Place(self._readers[who.customer], each) for each in SHARED[self._readers[who.customer].grain])
+        customer_tables = (
+            CustomerTable(self._readers[who.customer], each) for each in SHARED[self._readers[who.customer].grain]
+        )
         return [
             {
                 "name": each.table.name,
@@ -137,28 +139,28 @@ class SharingService:
                 "shareId": found["id"],
                 "id": each.identity,
             }
-            for each in places
+            for each in customer_tables
         ]
 
-    def place(self, who: Recipient, share: str, schema: str, table: str) -> Place:
+    def customer_table(self, who: Recipient, share: str, schema: str, table: str) -> CustomerTable:
         """Return one table of a share. Raises ``ApiError`` (404) for any other."""
         listed = {each["name"] for each in self.tables(who, share, schema)}
         reader = self._readers[who.customer]
         for each in SHARED[reader.grain]:
             if each.name == table.lower() and each.name in listed:
-                return Place(reader, each)
+                return CustomerTable(reader, each)
         raise _not_there()
 
-    def history(self, place: Place) -> History:
+    def history(self, customer_table: CustomerTable) -> History:
         """Return the versions of a table, the newest made now if the tables it comes from have changed.
 
         Raises:
             UnavailableError: a table cannot be read, or the disk is full.
         """
-        with self._locks[place.key]:
-            return self._history(place)
+        with self._locks[customer_table.key]:
+            return self._history(customer_table)
 
-    def changes(self, place: Place, asked: Span) -> list[tuple[Version, ChangedRows]]:
+    def changes(self, customer_table: CustomerTable, asked: VersionSpan) -> list[tuple[Version, ChangedRows]]:
         """Return what changed in each version of a span, made now where nobody has asked before; versions without a
         change are left out.
 
@@ -166,10 +168,10 @@ class SharingService:
             ApiError: as ``History.steps``.
             UnavailableError: a table cannot be read, or the disk is full.
         """
-        versions, table = self._versions(*place.key), place.table
+        versions, table = self._versions(*customer_table.key), customer_table.table
         found = []
-        with self._locks[place.key]:
-            for before, after in self._history(place).steps(asked):
+        with self._locks[customer_table.key]:
+            for before, after in self._history(customer_table).steps(asked):
                 digest = changes_digest(before, after)
                 file = versions.file(digest)
                 if not file.is_file():
@@ -181,25 +183,29 @@ class SharingService:
                     found.append((after, ChangedRows(digest, rows, file.stat().st_size)))
         return found
 
-    def _history(self, place: Place) -> History:
+    def _history(self, customer_table: CustomerTable) -> History:
         """``history``, for who has the table's lock."""
-        key, now = place.key, self._clock()
+        key, now = customer_table.key, self._clock()
         versions = self._versions(*key)
         before = versions.history()
         looked = self._looked.get(key)
         if before is not None and looked is not None and dt.timedelta(0) <= now - looked < self._fresh:
             return before
         with self._makers, open_slices(self._paths, memory=MEMORY, threads=1) as slices:
-            inputs = {name: str(version) for name, version in opened(slices, place.table).items()}
-            inputs |= {"kind": place.reader.kind, "columns": place.columns}
+            inputs = {name: str(version) for name, version in opened(slices, customer_table.table).items()}
+            inputs |= {"kind": customer_table.reader.kind, "columns": customer_table.columns}
             if before is None or before.inputs != inputs:
-                found = content(slices, place.reader, place.table)
-                before = versions.add(before, inputs, found, place.table.schema)
+                found = content(slices, customer_table.reader, customer_table.table)
+                before = versions.add(before, inputs, found, customer_table.table.schema)
         self._looked[key] = now
         return before
 
     def files(
-        self, who: Recipient, place: Place, version: Version | ChangedRows, address: Callable[[str], str]
+        self,
+        who: Recipient,
+        customer_table: CustomerTable,
+        version: Version | ChangedRows,
+        address: Callable[[str], str],
     ) -> tuple[SharedFile, ...]:
         """Return the files of a version, or of its changes, with links for who asks.
 
@@ -208,7 +214,7 @@ class SharingService:
         """
         if not version.digest:
             return ()
-        link, expires = self._links.make(who, place.table.name, version.digest)
+        link, expires = self._links.make(who, customer_table.table.name, version.digest)
         return (SharedFile(address(link), version.digest, version.size, version.rows, expires),)
 
     def linked(self, text: str) -> Path:
@@ -225,7 +231,7 @@ class SharingService:
         table = next((each for each in SHARED[reader.grain] if each.name == link.table), None) if reader else None
         if reader is None or table is None:
             raise _not_there()
-        self.history(Place(reader, table))
+        self.history(CustomerTable(reader, table))
         file = self._versions(link.customer, link.table).file(link.digest)
         if not file.is_file():
             raise ApiError(404, "this version is kept no more: query the table again")

@@ -47,7 +47,7 @@ class Recipient:
 
 
 @dataclass(frozen=True, slots=True)
-class Issued:
+class IssuedToken:
     """A new token. It is shown once and not kept."""
 
     token: str
@@ -63,10 +63,10 @@ class Tokens:
 
     def issue(
         self, customer: str, *, lifetime: dt.timedelta = LIFETIME, overlap: dt.timedelta = dt.timedelta(0)
-    ) -> Issued:
+    ) -> IssuedToken:
         """Make a customer's next token. Its older ones end after ``overlap``, or before if that is their time."""
         now = self._clock()
-        issued = Issued(secrets.token_urlsafe(32), now + lifetime)
+        issued = IssuedToken(secrets.token_urlsafe(32), now + lifetime)
         with self._locked():
             kept = [
                 each

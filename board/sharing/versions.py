@@ -27,7 +27,7 @@ import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
 from board.sharing.content import Content
-from board.sharing.protocol import ApiError, Moment, Span
+from board.sharing.protocol import ApiError, Moment, VersionSpan
 from board.sharing.tokens import Clock
 from fairlead.home import private_folder
 from fairlead.local.files import explained, write_file
@@ -86,7 +86,7 @@ class History(msgspec.Struct, frozen=True):
             raise ApiError(400, f"that version is not kept: the oldest is {self._said(self.versions[0])}")
         return found[-1]
 
-    def steps(self, asked: Span) -> list[tuple[Version, Version]]:
+    def steps(self, asked: VersionSpan) -> list[tuple[Version, Version]]:
         """Return the versions of a span, each with the one before it.
 
         Raises:

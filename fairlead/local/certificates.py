@@ -21,7 +21,7 @@ SERVICES: Final = ("kafka", "mqtt")
 ISSUED: Final = "issued"  # the folder of certificates issued by hand, beside the sites' folders
 
 
-class Issued(NamedTuple):
+class IssuedCertificate(NamedTuple):
     """A certificate of the state folder. ``site`` is None for an authority."""
 
     site: str | None
@@ -103,13 +103,17 @@ class Certificates:
         write_file(out / "ca.pem", self.trusted.read_bytes(), mode=0o644)
         return certificate, key
 
-    def all(self) -> list[Issued]:
+    def all(self) -> list[IssuedCertificate]:
         """Return all certificates of the folder, authorities first."""
         if not self.exists:
             return []
         signed = sorted(file for file in self.folder.glob("*/*.pem") if file.name != "ca.pem")
-        authorities = [Issued(None, "authority", each, self.trusted) for each in all_facts(self.trusted.read_bytes())]
-        return authorities + [Issued(file.parent.name, file.stem, facts(file.read_bytes()), file) for file in signed]
+        authorities = [
+            IssuedCertificate(None, "authority", each, self.trusted) for each in all_facts(self.trusted.read_bytes())
+        ]
+        return authorities + [
+            IssuedCertificate(file.parent.name, file.stem, facts(file.read_bytes()), file) for file in signed
+        ]
 
     def _authority(self) -> KeyPair:
         if not self.exists:

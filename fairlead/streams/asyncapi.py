@@ -62,7 +62,7 @@ _WRITERS: Final[Mapping[InsertPoint, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Kind:
+class _LogKind:
     """A kind of log.
 
     Args:
@@ -116,16 +116,16 @@ _ABOUT: Final = (
 )
 
 
-def _kinds(topology: Topology) -> Iterator[_Kind]:
+def _kinds(topology: Topology) -> Iterator[_LogKind]:
     shipping = any(site.kind in (SiteKind.SHIP, SiteKind.PORT) for site in topology.sites.values())
     for stream, spec in topology.streams.items():
         if spec.insert_point is InsertPoint.MOVES:
             numbers = ("ISO 6346 number of a container, of owner " + ", ".join(spec.owners), ())
-            yield _Kind(stream, "{equipmentReference}", (Reading, Marker), {"equipmentReference": numbers})
+            yield _LogKind(stream, "{equipmentReference}", (Reading, Marker), {"equipmentReference": numbers})
         elif stream == "feeds" and shipping:
             for name, customer in topology.customers.items():
                 if customer.feed_at is not None:
-                    yield _Kind(stream, name, _FEEDS[customer.feed], {})
+                    yield _LogKind(stream, name, _FEEDS[customer.feed], {})
         elif stream == "ships" and shipping:
             ships = [site.imo for site in topology.sites.values() if site.imo]
             imo = {"imo": ("IMO number of a ship", ships)}
@@ -135,11 +135,11 @@ def _kinds(topology: Topology) -> Iterator[_Kind]:
                 ("roll-calls", RollCall),
                 ("digest", _DIGEST),
             ):
-                yield _Kind(stream, f"{{imo}}.{key}", (content,), imo)
+                yield _LogKind(stream, f"{{imo}}.{key}", (content,), imo)
         elif stream == ENDS or (shipping and stream in _OF_SITES):
-            yield _Kind(stream, "{site}", _OF_SITES[stream], {"site": ("A site", _writers(topology, stream))})
+            yield _LogKind(stream, "{site}", _OF_SITES[stream], {"site": ("A site", _writers(topology, stream))})
         else:
-            yield _Kind(stream, "{key}", ("Record",), {"key": (_KEYS[spec.insert_point], ())})
+            yield _LogKind(stream, "{key}", ("Record",), {"key": (_KEYS[spec.insert_point], ())})
 
 
 _KEYS: Final[Mapping[InsertPoint, str]] = {
@@ -167,7 +167,7 @@ def _writers(topology: Topology, stream: str) -> list[str]:
     return [*found, RAISED_BY_SHORE] if stream == "alerts" and topology.shore_raises_alerts else found
 
 
-def _sites(topology: Topology, kind: _Kind) -> list[str]:
+def _sites(topology: Topology, kind: _LogKind) -> list[str]:
     """Return the sites that can have logs of a kind."""
     if kind.parameters:
         return [name for name in topology.sites if exists_at(topology, kind.stream, name)]
@@ -222,7 +222,7 @@ def _security(site: str, of: Site) -> tuple[str, dict[str, Any]] | None:
     return name, {"type": kind, "description": "The name and password of a Kafka user of the site."}
 
 
-def _channel(topology: Topology, kind: _Kind) -> dict[str, Any]:
+def _channel(topology: Topology, kind: _LogKind) -> dict[str, Any]:
     spec = topology.streams[kind.stream]
     sites = _sites(topology, kind)
     kept = retention_at(topology, kind.stream)
@@ -244,7 +244,7 @@ def _channel(topology: Topology, kind: _Kind) -> dict[str, Any]:
     return found
 
 
-def _binding(kind: _Kind) -> dict[str, Any]:
+def _binding(kind: _LogKind) -> dict[str, Any]:
     found: dict[str, Any] = {"bindingVersion": "0.5.0"}
     if kind.content == ("Record",):
         return found  # somebody else's topic: it has the settings that its maker gave it
@@ -260,7 +260,7 @@ def _binding(kind: _Kind) -> dict[str, Any]:
 
 
 def _operations(
-    kinds: Sequence[_Kind], described: Mapping[str, Mapping[str, Any]]
+    kinds: Sequence[_LogKind], described: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     for kind in kinds:
         access = [each for each in described[kind.stream]["access"] if _covers(each["logs"], kind)]
@@ -281,7 +281,7 @@ def _operations(
             )
 
 
-def _covers(logs: str, kind: _Kind) -> bool:
+def _covers(logs: str, kind: _LogKind) -> bool:
     """Return whether a rule on these logs (``feeds.ducks``, ``ships.9074729.*``) can be about a kind's."""
     fixed = f"{kind.stream}.{kind.key.partition('{')[0]}"
     if kind.parameters:
@@ -292,7 +292,7 @@ def _covers(logs: str, kind: _Kind) -> bool:
 # --- what is in a record
 
 
-def _structs(kinds: Sequence[_Kind]) -> list[type[msgspec.Struct]]:
+def _structs(kinds: Sequence[_LogKind]) -> list[type[msgspec.Struct]]:
     return list(dict.fromkeys(each for kind in kinds for each in kind.content if not isinstance(each, str)))
 
 
@@ -300,12 +300,12 @@ def _name(content: type[msgspec.Struct] | str) -> str:
     return content if isinstance(content, str) else content.__name__
 
 
-def _schemas(kinds: Sequence[_Kind]) -> dict[str, Any]:
+def _schemas(kinds: Sequence[_LogKind]) -> dict[str, Any]:
     _, found = msgspec.json.schema_components(_structs(kinds), ref_template=_SCHEMAS + "{name}")
     return dict(found)
 
 
-def _messages(kinds: Sequence[_Kind]) -> dict[str, Any]:
+def _messages(kinds: Sequence[_LogKind]) -> dict[str, Any]:
     contents = dict.fromkeys(each for kind in kinds for each in kind.content)
     return {_name(each): _message(each) for each in contents}
 

@@ -141,7 +141,7 @@ class Read(NamedTuple):
     record: SeenRecord | None
 
 
-class Moved(Exception):
+class LogStartMoved(Exception):
     """A log lost records at its start while it was read, by retention or because somebody deleted them."""
 
 

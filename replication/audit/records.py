@@ -20,7 +20,7 @@ from fairlead.errors import UnavailableError
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.types import TopicPartition
 from replication.audit.ranges import Common, Inquiries
-from replication.audit.reader import AuditReader, Moved, Offsets, Stopped, everything
+from replication.audit.reader import AuditReader, LogStartMoved, Offsets, Stopped, everything
 from replication.audit.result import AuditDifference, SeenRecord
 from replication.audit.sidebyside import first_unexplained
 from replication.link.byte_budget import ReadPace
@@ -321,7 +321,7 @@ class Comparison:
                 closing(self._read(1, log, offset, ends[1])) as b,
             ):
                 first = first_unexplained(a, b, log.stop, lambda side, before: self._from_start(side, log, before))
-        except Moved:
+        except LogStartMoved:
             again[log.tp] = offset
             return
         if first is None:
@@ -343,7 +343,7 @@ class Comparison:
                 self._counts[log.tp] += count and offset < log.stop
                 yield offset, record
             if reader.moved:
-                raise Moved
+                raise LogStartMoved
 
     def _once_more(self, logs: Mapping[TopicPartition, Common], again: Again) -> Iterator[AuditVerdict]:
         """Schedule logs to be compared again from an offset on, as far as both sites still have them."""

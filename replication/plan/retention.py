@@ -54,14 +54,14 @@ DOUBTFUL: Final = frozenset(
 """States in which a copy may have other records than the log: nothing of it is confirmed to other sites."""
 
 
-class Cut(NamedTuple):
+class RetentionCut(NamedTuple):
     """What retention does with a log: records before ``before`` go, and ``waits_for`` holds up the rest."""
 
     before: int
     waits_for: tuple[str, ...]
 
 
-def decide_cut(expired: int, confirmed: Mapping[str, int]) -> Cut:
+def decide_cut(expired: int, confirmed: Mapping[str, int]) -> RetentionCut:
     """Decide how far a log is cut.
 
     Args:
@@ -69,7 +69,7 @@ def decide_cut(expired: int, confirmed: Mapping[str, int]) -> Cut:
         confirmed: By site that must have them first, the offset before which it has every record.
     """
     late = tuple(sorted(site for site, end in confirmed.items() if end < expired))
-    return Cut(min((expired, *confirmed.values())), late)
+    return RetentionCut(min((expired, *confirmed.values())), late)
 
 
 def newest_timestamp(states: Iterable[ProducerState]) -> int | None:

@@ -21,8 +21,8 @@ from fairlead.waiting import wait_set
 from replication.sharing.rules import (
     SESSION_SECONDS,
     MemberInfo,
+    MemberPhase,
     Membership,
-    Phase,
     WorkShare,
     group_id,
     warning,
@@ -34,10 +34,10 @@ log = logging.getLogger(__name__)
 
 ROLE: Final = "group"  # a connection of its own: an answer to a join may take seconds, and nothing may wait behind it
 ANSWER_SECONDS: Final = {
-    Phase.SEEK: 3.0,
-    Phase.JOIN: SESSION_SECONDS + 4.0,  # the coordinator waits for the other members
-    Phase.SYNC: SESSION_SECONDS + 4.0,  # and for the leader's list
-    Phase.HEARTBEAT: 3.0,
+    MemberPhase.SEEK: 3.0,
+    MemberPhase.JOIN: SESSION_SECONDS + 4.0,  # the coordinator waits for the other members
+    MemberPhase.SYNC: SESSION_SECONDS + 4.0,  # and for the leader's list
+    MemberPhase.HEARTBEAT: 3.0,
 }
 LEAVE_SECONDS: Final = 2.0
 GROUPS_SECONDS: Final = 30.0  # between two looks for other groups of the site
@@ -86,7 +86,7 @@ class GroupMember:
         seconds = ANSWER_SECONDS[member.phase]
         try:
             async with asyncio.timeout(seconds + 1.0):  # also for connecting
-                if member.phase is Phase.SEEK:
+                if member.phase is MemberPhase.SEEK:
                     connection = await cluster.pool.any(CONTROL)
                 else:
                     if member.node not in cluster.metadata.brokers:
@@ -117,7 +117,7 @@ class GroupMember:
     async def _leave(self, cluster: Cluster) -> None:
         member = self._membership
         if member.member_id and member.node >= 0:
-            if member.phase is not Phase.HEARTBEAT:
+            if member.phase is not MemberPhase.HEARTBEAT:
                 cluster.pool.drop(ROLE, member.node)  # the coordinator may hold the answer to a join back
             connection = await cluster.pool.get(ROLE, member.node)
             await connection.call(leave_request(member.group, member.member_id), seconds=LEAVE_SECONDS)

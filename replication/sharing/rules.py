@@ -166,7 +166,7 @@ def _owns(division: Division | None, me: str, tp: TopicPartition) -> bool:
 # ---- the member
 
 
-class Phase(StrEnum):
+class MemberPhase(StrEnum):
     """What a member asks next."""
 
     SEEK = "seek"  # the coordinator, from any broker
@@ -207,7 +207,7 @@ class Membership:
 
     group: str
     info: MemberInfo
-    phase: Phase = Phase.SEEK
+    phase: MemberPhase = MemberPhase.SEEK
     wait: float = 0.0
     node: int = -1
     member_id: str = ""
@@ -222,9 +222,9 @@ class Membership:
     def question(self) -> Question[Any]:
         """Return the request to send: to any broker in ``SEEK``, else to ``node``."""
         match self.phase:
-            case Phase.SEEK:
+            case MemberPhase.SEEK:
                 return coordinator_request(self.group)
-            case Phase.JOIN:
+            case MemberPhase.JOIN:
                 return join_request(
                     self.group,
                     kind=KIND,
@@ -234,7 +234,7 @@ class Membership:
                     session_ms=int(SESSION_SECONDS * 1000),
                     rebalance_ms=int(SESSION_SECONDS * 1000),
                 )
-            case Phase.SYNC:
+            case MemberPhase.SYNC:
                 roster = msgspec.json.encode(self.given) if self.given is not None else b""
                 return sync_request(
                     self.group,
@@ -244,7 +244,7 @@ class Membership:
                     protocol=PROTOCOL,
                     assignments=dict.fromkeys(self.given.members if self.given is not None else (), roster),
                 )
-            case Phase.HEARTBEAT:
+            case MemberPhase.HEARTBEAT:
                 return heartbeat_request(self.group, generation=self.generation, member_id=self.member_id)
 
     def answered(self, answer: Coordinator | Joined | Synced | int) -> Membership:
@@ -255,13 +255,13 @@ class Membership:
         match answer:
             case Coordinator():
                 is_current = self.roster is not None and self.roster_generation == self.generation
-                phase = Phase.HEARTBEAT if is_current else Phase.JOIN
+                phase = MemberPhase.HEARTBEAT if is_current else MemberPhase.JOIN
                 return replace(self, phase=phase, node=answer.node, wait=0.0)
             case Joined():
                 given = _list(answer) if answer.leader == answer.member_id else None
                 return replace(
                     self,
-                    phase=Phase.SYNC,
+                    phase=MemberPhase.SYNC,
                     wait=0.0,
                     member_id=answer.member_id,
                     generation=answer.generation,
@@ -275,13 +275,13 @@ class Membership:
     def failed(self, cause: str, *, refused: bool = False) -> Membership:
         """Return the state after a request without an answer; ``refused``: the login was refused."""
         state = MemberState.REFUSED if refused else MemberState.UNAVAILABLE
-        return self._again(state, cause, Phase.SEEK)
+        return self._again(state, cause, MemberPhase.SEEK)
 
     # ---- answers
 
     def _well(self) -> Membership:
         return replace(
-            self, phase=Phase.HEARTBEAT, wait=HEARTBEAT_SECONDS, state=MemberState.MEMBER, cause="", failures=0
+            self, phase=MemberPhase.HEARTBEAT, wait=HEARTBEAT_SECONDS, state=MemberState.MEMBER, cause="", failures=0
         )
 
     def _on_list(self, data: bytes) -> Membership:
@@ -291,7 +291,7 @@ class Membership:
             roster = None
         if roster is None or self.member_id not in roster.members or roster.leader not in roster.members:
             cause = "the group's leader sent no list of members that this release can read"
-            return replace(self._again(MemberState.INCOMPATIBLE, cause, Phase.JOIN), roster=None)
+            return replace(self._again(MemberState.INCOMPATIBLE, cause, MemberPhase.JOIN), roster=None)
         return replace(self._well(), roster=roster, roster_generation=self.generation, given=None)
 
     def _on_error(self, code: int, answer: object) -> Membership:
@@ -299,11 +299,11 @@ class Membership:
         if code == MEMBER_ID_REQUIRED and isinstance(answer, Joined):
             return replace(self, member_id=answer.member_id, wait=0.0)
         if code in (REBALANCE, ILLEGAL_GENERATION):
-            return replace(self, phase=Phase.JOIN, wait=0.0, given=None)
+            return replace(self, phase=MemberPhase.JOIN, wait=0.0, given=None)
         if code == UNKNOWN_MEMBER:  # others follow this member's logs now
             return replace(
                 self,
-                phase=Phase.JOIN,
+                phase=MemberPhase.JOIN,
                 wait=0.0,
                 member_id="",
                 generation=-1,
@@ -316,19 +316,19 @@ class Membership:
             return self._again(MemberState.UNAVAILABLE, f"the coordinator is loading its groups ({name})", self.phase)
         if code in COORDINATOR_ELSEWHERE:
             cause = f"the group has no coordinator yet, or it moves ({name})"
-            return self._again(MemberState.UNAVAILABLE, cause, Phase.SEEK)
+            return self._again(MemberState.UNAVAILABLE, cause, MemberPhase.SEEK)
         if code == INCONSISTENT_PROTOCOL:
             cause = (
                 "the group's members are of a release that divides logs in another way, or no replicators; stop them, "
                 "or use another --group"
             )
-            refused = self._again(MemberState.INCOMPATIBLE, cause, Phase.JOIN)
+            refused = self._again(MemberState.INCOMPATIBLE, cause, MemberPhase.JOIN)
             return replace(refused, roster=None, member_id="", generation=-1)
         return self._again(
-            MemberState.REFUSED, f"{_REFUSALS.get(code, 'the coordinator refuses')} ({name})", Phase.SEEK
+            MemberState.REFUSED, f"{_REFUSALS.get(code, 'the coordinator refuses')} ({name})", MemberPhase.SEEK
         )
 
-    def _again(self, state: MemberState, cause: str, phase: Phase) -> Membership:
+    def _again(self, state: MemberState, cause: str, phase: MemberPhase) -> Membership:
         is_passing = state is MemberState.UNAVAILABLE
         wait = BACKOFF[min(self.failures, len(BACKOFF) - 1)] if is_passing else RETRY_SECONDS
         return replace(self, phase=phase, wait=wait, state=state, cause=cause, failures=self.failures + 1, given=None)

@@ -111,7 +111,7 @@ _BEGINS: Final = "r.quantity = s.quantity and r.start_date_time between s.low an
 
 
 @dataclass(frozen=True, slots=True)
-class Touched:
+class TouchedHours:
     """What a batch touches: hours of boxes (equipment_reference, window_start), their spans, and their extents."""
 
     hours: DataFrame
@@ -119,7 +119,7 @@ class Touched:
     extents: tuple[Extent, ...]
 
     @classmethod
-    def of(cls, hours: DataFrame) -> Touched:
+    def of(cls, hours: DataFrame) -> TouchedHours:
         """Return what these hours are."""
         hours = computed(hours)
         spans = computed(spans_of(hours, time="window_start", gap=DAY))
@@ -143,7 +143,7 @@ def update(batch: DataFrame, lake: Lake, activation_energy: float) -> None:
     batch, counts = computed_and_counted(batch, rows=F.count(F.lit(1)))
     if counts["rows"] >= _MANY:
         lake.generate_code()
-    touched = Touched.of(touched_hours(batch))
+    touched = TouchedHours.of(touched_hours(batch))
     if not touched.extents:
         return
     lake = lake.fixed(("readings", *_KEEPS))
@@ -153,7 +153,7 @@ def update(batch: DataFrame, lake: Lake, activation_energy: float) -> None:
     fresh = computed(hours_of(touched.hours, readings.where(near.of()), activation_energy))
     lacking = _lacking(lake, touched, fresh, kept)
     if lacking is not None:
-        touched = Touched.of(outside(touched.hours, lacking, _SAME_HOUR))
+        touched = TouchedHours.of(outside(touched.hours, lacking, _SAME_HOUR))
         fresh = computed(outside(fresh, lacking, _SAME_HOUR))
     updates = [lambda: update_outlook(batch, lake, kept)]
     if touched.extents:
@@ -165,7 +165,7 @@ def update(batch: DataFrame, lake: Lake, activation_energy: float) -> None:
     lake.side_by_side(*updates)
 
 
-def _lacking(lake: Lake, touched: Touched, fresh: DataFrame, kept: Kept) -> DataFrame | None:
+def _lacking(lake: Lake, touched: TouchedHours, fresh: DataFrame, kept: Kept) -> DataFrame | None:
     """Return the touched hours of which retention has deleted readings (equipment_reference, window_start); None where
     there are none. A reading may be as late as it likes: an older hour lacks readings only where its stored row counts
     more than there are. Where retention has deleted that row too, the hour counts as lacking."""
@@ -187,7 +187,7 @@ def _lacking(lake: Lake, touched: Touched, fresh: DataFrame, kept: Kept) -> Data
     return None if lacking.isEmpty() else lacking
 
 
-def update_conditions(lake: Lake, touched: Touched, fresh: DataFrame, kept: Kept) -> None:
+def update_conditions(lake: Lake, touched: TouchedHours, fresh: DataFrame, kept: Kept) -> None:
     """Replace the touched hours of table ``conditions``, and the 24-hour windows that contain them."""
     near = bound(touched.extents, lambda extent: (between("window_end", extent, 22 * HOUR, DAY),))
     stored = computed(within(lake.read(CONDITIONS.name).where(near.of()), touched.spans, _AROUND))
@@ -195,7 +195,7 @@ def update_conditions(lake: Lake, touched: Touched, fresh: DataFrame, kept: Kept
     _replace_windows(lake, CONDITIONS, touched, stored, units.unionByName(conditions.day_rows(units)), kept, after=DAY)
 
 
-def update_mkt(lake: Lake, touched: Touched, fresh: DataFrame, activation_energy: float, kept: Kept) -> None:
+def update_mkt(lake: Lake, touched: TouchedHours, fresh: DataFrame, activation_energy: float, kept: Kept) -> None:
     """Replace the touched hours of table ``mkt``, and the 24-hour and 30-day windows that contain them.
 
     Windows that begin where readings are gone stay for boxes that have hours or days of another activation energy
@@ -217,7 +217,7 @@ def update_mkt(lake: Lake, touched: Touched, fresh: DataFrame, activation_energy
     _replace_windows(lake, MKT, touched, stored, made, kept, after=30 * DAY)
 
 
-def update_excursions(lake: Lake, touched: Touched, hours: DataFrame, kept: Kept) -> None:
+def update_excursions(lake: Lake, touched: TouchedHours, hours: DataFrame, kept: Kept) -> None:
     """Replace the half hours and the sessions that the touched hours may change.
 
     Most boxes are in band, so only spans with a reading out of band or with a stored half hour that they may change are
@@ -290,7 +290,7 @@ def _is_of_another(activation_energy: float) -> Column:
     return (energy < activation_energy) | (energy > activation_energy)
 
 
-def _units(stored: DataFrame, touched: Touched, fresh: DataFrame) -> DataFrame:
+def _units(stored: DataFrame, touched: TouchedHours, fresh: DataFrame) -> DataFrame:
     """Return the hours that the 24-hour windows need: the recomputed ones, and the stored ones around them."""
     others = outside(stored.where("window_hours = 1"), touched.hours, _SAME_HOUR)
     return others.unionByName(fresh)
@@ -299,7 +299,7 @@ def _units(stored: DataFrame, touched: Touched, fresh: DataFrame) -> DataFrame:
 def _replace_windows(
     lake: Lake,
     table: Table,
-    touched: Touched,
+    touched: TouchedHours,
     stored: DataFrame,
     rows: DataFrame,
     kept: Kept,

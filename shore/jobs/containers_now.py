@@ -82,7 +82,7 @@ def news(lake: Lake) -> DataFrame:
 
 
 @dataclass(frozen=True, slots=True)
-class Touched:
+class TouchedContainers:
     """The containers that a batch touches.
 
     Args:
@@ -143,7 +143,7 @@ def _update_treatments(lake: Lake, bookings: DataFrame) -> int:
     return replace_rows(lake, COLD_TREATMENTS, fresh, stored=stored, bounds=boxes.bounds)
 
 
-def touched_by(lake: Lake, batch: DataFrame) -> Touched:
+def touched_by(lake: Lake, batch: DataFrame) -> TouchedContainers:
     """Return the containers that a batch touches."""
     from pyspark.sql import functions as F
 
@@ -151,29 +151,29 @@ def touched_by(lake: Lake, batch: DataFrame) -> Touched:
     for row in batch.select("kind", "key").where("key is not null").distinct().toArrow().to_pylist():
         keys[row["kind"]].add(row["key"])
     if keys[TOPOLOGY]:
-        return Touched(Boxes(None), Boxes(None))
+        return TouchedContainers(Boxes(None), Boxes(None))
     boxes = keys[READING] | keys[CHANGE]
     if keys[SHIP]:
         aboard = F.col("vessel_imo_number").isin(sorted(keys[SHIP])) & F.col("own_latitude").isNull()
         moved = lake.read(CONTAINERS_NOW.name).where(aboard).select(BOX).toArrow()
         boxes |= set(moved[BOX].to_pylist())
-    return Touched(Boxes.of(boxes), Boxes.of(keys[CHANGE]))
+    return TouchedContainers(Boxes.of(boxes), Boxes.of(keys[CHANGE]))
 
 
-def _newest(touched: Touched, stored: DataFrame, batch: DataFrame) -> DataFrame:
+def _newest(touched: TouchedContainers, stored: DataFrame, batch: DataFrame) -> DataFrame:
     names = (BOX, *READING_NAMES)
     known = stored.where("log is not null").select(*names)
     return newest_readings(touched.boxes.union(known, batch.where(f"kind = '{READING}'").select(*names)))
 
 
-def _held(lake: Lake, touched: Touched, stored: DataFrame) -> DataFrame:
+def _held(lake: Lake, touched: TouchedContainers, stored: DataFrame) -> DataFrame:
     known = touched.changed.others_of(stored).select(BOX, "holder", "held_since", "custody_event")
     if not touched.changed:
         return known
     return touched.boxes.union(known, holders(touched.changed.gather(lake.read("custody"))))
 
 
-def _alerted(lake: Lake, touched: Touched, stored: DataFrame) -> DataFrame:
+def _alerted(lake: Lake, touched: TouchedContainers, stored: DataFrame) -> DataFrame:
     worst = "cast(array_position(array('WARNING', 'ALARM', 'CRITICAL'), worst_severity) as int) as worst"
     known = touched.changed.others_of(stored).selectExpr(BOX, "open_alerts", worst)
     if not touched.changed:

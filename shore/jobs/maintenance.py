@@ -51,7 +51,7 @@ _PATIENCE: Final = 30.0  # seconds that a commit under way has to finish when th
 logger = logging.getLogger(__name__)
 
 
-class Maintenance:
+class TableMaintenance:
     """Maintains the tables of one run.
 
     Args:

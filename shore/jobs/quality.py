@@ -43,7 +43,7 @@ of others, and what the file's statistics leave is looked at row by row."""
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class DaySpan:
     """Containers whose days in [``since``, ``until``) are recomputed."""
 
     since: dt.datetime
@@ -71,13 +71,13 @@ def news(lake: Lake) -> DataFrame:
     return read.unionByName(lake.new_rows("readings_rejected").select(BOX, F.date_trunc("day", refused).alias("day")))
 
 
-def touched_by(batch: DataFrame) -> list[Span]:
+def touched_by(batch: DataFrame) -> list[DaySpan]:
     """Return the spans of days ``WITHIN_CALENDAR`` that records of a batch fall into."""
     found = batch.where(f"{BOX} is not null").where(WITHIN_CALENDAR).distinct().toArrow()
     return spans(zip(found[BOX].to_pylist(), found["day"].to_pylist(), strict=True))
 
 
-def spans(days: Iterable[tuple[str, dt.datetime]]) -> list[Span]:
+def spans(days: Iterable[tuple[str, dt.datetime]]) -> list[DaySpan]:
     """Return spans that cover these days of containers and do not overlap. Consecutive days share a span."""
     boxes: dict[dt.datetime, set[str]] = {}
     for box, day in days:
@@ -90,10 +90,10 @@ def spans(days: Iterable[tuple[str, dt.datetime]]) -> list[Span]:
             runs.append([day])
     if len(runs) > MOST_SPANS:
         runs = [sorted(boxes)]
-    return [Span(run[0], run[-1] + _DAY, Boxes.of(set().union(*(boxes[day] for day in run)))) for run in runs]
+    return [DaySpan(run[0], run[-1] + _DAY, Boxes.of(set().union(*(boxes[day] for day in run)))) for run in runs]
 
 
-def update(lake: Lake, touched: Sequence[Span]) -> int:
+def update(lake: Lake, touched: Sequence[DaySpan]) -> int:
     """Recompute these days. Return how many rows were written or deleted."""
     from pyspark.sql import functions as F
 
@@ -109,10 +109,10 @@ def update(lake: Lake, touched: Sequence[Span]) -> int:
         found = reduce(lambda one, other: one.unionByName(other), parts)
         return found.coalesce(1) if days <= FEW_DAYS else found
 
-    def read(span: Span) -> DataFrame:
+    def read(span: DaySpan) -> DataFrame:
         return span.boxes.rows_of(readings.where(span.of("device_date_time")))
 
-    def refused(span: Span) -> DataFrame:
+    def refused(span: DaySpan) -> DataFrame:
         unknown = F.col("received_date_time").isNull() & span.of("record_date_time")
         return span.boxes.rows_of(rejected.where(span.of("received_date_time") | unknown))
 
@@ -130,6 +130,6 @@ def update(lake: Lake, touched: Sequence[Span]) -> int:
     return replace_rows(lake, QUALITY, fresh, stored=known, bounds=bounds)
 
 
-def _bounds(touched: Sequence[Span]) -> tuple[Bound, ...]:
+def _bounds(touched: Sequence[DaySpan]) -> tuple[Bound, ...]:
     every = Boxes.of(name for span in touched for name in span.boxes.names or ())
     return (Between("day", touched[0].since, touched[-1].until - _DAY), *every.bounds)

@@ -43,7 +43,7 @@ from shore.jobs import (
     ships,
 )
 from shore.jobs.first_fill import fill_first
-from shore.jobs.maintenance import Maintenance
+from shore.jobs.maintenance import TableMaintenance
 from shore.jobs.model import Job, JobContext
 from shore.jobs.move import settle_held, settle_site
 from shore.jobs.query import NotStarted, QueryHandle, RotatingEndpoint, job_failure
@@ -289,7 +289,7 @@ def run(
                 reporter.fail(error)
                 raise
             readers = [job.name for job in JOBS.values() if not job.reads_logs]
-            upkeep = Maintenance(topology, topology.shore, folder, paths, readers)
+            upkeep = TableMaintenance(topology, topology.shore, folder, paths, readers)
             with upkeep.running(spark) if not once else contextlib.nullcontext():
                 _run_jobs(context, site, chosen, once, reporter, stop)
         if lease is not None:

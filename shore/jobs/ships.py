@@ -124,7 +124,7 @@ select {columns} from now n left anti join (select * from met where not lasts or
 """
 
 
-class Span(NamedTuple):
+class TimeSpan(NamedTuple):
     """The first and the last time of a ship's new rows, in microseconds since 1970."""
 
     first: int
@@ -172,14 +172,14 @@ def update(lake: Lake, batch: DataFrame) -> None:
     if TOPOLOGY in kinds:
         update_everything(lake)
         return
-    spans = {row[_SHIP]: Span(row["first"], row["last"]) for row in news if row["kind"] == POSITION}
+    spans = {row[_SHIP]: TimeSpan(row["first"], row["last"]) for row in news if row["kind"] == POSITION}
     if spans:
         update_visits(lake, spans)
     if EVENT in kinds:
         events = batch.where(F.col("kind") == EVENT).select("event_id").distinct()
         for ship, span in _update_movements(lake, events).items():
             known = spans.get(ship, span)
-            spans[ship] = Span(min(known.first, span.first), max(known.last, span.last))
+            spans[ship] = TimeSpan(min(known.first, span.first), max(known.last, span.last))
     if spans:
         _update_itineraries(lake, spans)
     if POSITION in kinds:
@@ -201,7 +201,7 @@ def update_everything(lake: Lake) -> None:
     replace_rows(lake, SHIPS_NOW, ships_now(newest, sites))
 
 
-def _update_movements(lake: Lake, event_ids: DataFrame) -> dict[str, Span]:
+def _update_movements(lake: Lake, event_ids: DataFrame) -> dict[str, TimeSpan]:
     """Recompute the movements of these events. Return the times of ship events among them, by IMO number."""
     touched = F.broadcast(event_ids)
     copies = computed(lake.read("events").where(HAPPENED).join(touched, "event_id", "left_semi"))
@@ -217,10 +217,10 @@ def _update_movements(lake: Lake, event_ids: DataFrame) -> dict[str, Span]:
         # A stored row has the time of one of the copies, perhaps not of the copy that counts now.
         bounds=[_times("event_date_time", [row["first"] for row in told], [row["last"] for row in told])],
     )
-    return {row[_SHIP]: Span(row["first"], row["last"]) for row in told if row["sailed"] and row[_SHIP] is not None}
+    return {row[_SHIP]: TimeSpan(row["first"], row["last"]) for row in told if row["sailed"] and row[_SHIP] is not None}
 
 
-def _update_itineraries(lake: Lake, spans: Mapping[str, Span]) -> None:
+def _update_itineraries(lake: Lake, spans: Mapping[str, TimeSpan]) -> None:
     """Recompute the port calls and legs around these times of ships. The movements must be up to date."""
     sites, positions = lake.read("sites"), lake.read("positions")
     movements, bounds = nearby(lake.read("dock_movements"), spans)
@@ -229,7 +229,7 @@ def _update_itineraries(lake: Lake, spans: Mapping[str, Span]) -> None:
         _replace(lake, table, named(made, what, sites), bounds, begins)
 
 
-def update_visits(lake: Lake, spans: Mapping[str, Span]) -> None:
+def update_visits(lake: Lake, spans: Mapping[str, TimeSpan]) -> None:
     """Recompute the visits of geofences around these times of ships, from positions as far back as they need."""
     if lake.is_empty("geofences"):
         return
@@ -247,11 +247,11 @@ def update_visits(lake: Lake, spans: Mapping[str, Span]) -> None:
             break
 
 
-def _before(span: Span, back: dt.timedelta | None) -> int | None:
+def _before(span: TimeSpan, back: dt.timedelta | None) -> int | None:
     return None if back is None else span.first - back // MICROSECOND
 
 
-def nearby(movements: DataFrame, spans: Mapping[str, Span]) -> tuple[DataFrame, dict[str, TimeBounds]]:
+def nearby(movements: DataFrame, spans: Mapping[str, TimeSpan]) -> tuple[DataFrame, dict[str, TimeBounds]]:
     """Return the part of each ship's history that new rows within ``spans`` may change, and the movements that decide
     about it. A ship without movements is recomputed as a whole."""
     left, parts, bounds = dict(spans), list[DataFrame](), dict[str, TimeBounds]()
@@ -269,7 +269,7 @@ def nearby(movements: DataFrame, spans: Mapping[str, Span]) -> tuple[DataFrame, 
     return reduce(DataFrame.unionByName, parts), bounds
 
 
-def windows(movements: DataFrame, spans: Mapping[str, Span], *, cut: bool) -> dict[str, TimeBounds]:
+def windows(movements: DataFrame, spans: Mapping[str, TimeSpan], *, cut: bool) -> dict[str, TimeBounds]:
     """Return the part of each ship's history that new rows within ``spans`` may change. Executors compute it.
 
     Args:

@@ -36,7 +36,7 @@ from topologies.model import Topology
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class BackfillSpan:
     """From ``since``, inclusive, to ``until``, exclusive; None: open."""
 
     since: dt.datetime | None = None
@@ -56,17 +56,17 @@ class Span:
         return rows
 
 
-ALWAYS: Final = Span()
+ALWAYS: Final = BackfillSpan()
 
 
-def count_odd_rows(derived: Derived, lake: Lake, topology: Topology, span: Span) -> int:
+def count_odd_rows(derived: Derived, lake: Lake, topology: Topology, span: BackfillSpan) -> int:
     """Count the rows of a derived table, within the span, that differ from what its inputs give now. Rows that cannot
     be compared (``shore.kept``) do not count."""
     stored, expected = _both(derived, lake, topology, span)
     return compare(stored, expected, derived.table.key).differing
 
 
-def recompute(derived: Derived, lake: Lake, topology: Topology, span: Span = ALWAYS) -> int:
+def recompute(derived: Derived, lake: Lake, topology: Topology, span: BackfillSpan = ALWAYS) -> int:
     """Make the rows of the span equal to what the inputs give; the whole table where it has no time column. Rows that
     cannot be compared (``shore.kept``) stay as they are. Return how many rows were written or deleted."""
     table, bounds = derived.table, span.bounds(derived)
@@ -83,7 +83,7 @@ def why_forgotten(derived: Derived, paths: TablePaths) -> str:
     return forgotten(derived, _kept(derived, paths))
 
 
-def _both(derived: Derived, lake: Lake, topology: Topology, span: Span) -> tuple[DataFrame, DataFrame]:
+def _both(derived: Derived, lake: Lake, topology: Topology, span: BackfillSpan) -> tuple[DataFrame, DataFrame]:
     """Return the rows of a derived table within the span that can be compared: those stored, and those that its inputs
     give now."""
     kept = _kept(derived, lake.paths)
@@ -125,7 +125,7 @@ class Backfill:
     derived tables of the plan are computed from them too.
     """
 
-    span: Span
+    span: BackfillSpan
     logs: tuple[LogRepair, ...]
     derived: tuple[DerivedRepair, ...]
     unproven: Mapping[str, int] = field(default_factory=dict)
@@ -140,7 +140,7 @@ def plan_backfill(
     lake: Lake,
     topology: Topology,
     endpoint: KafkaEndpoint,
-    span: Span,
+    span: BackfillSpan,
     tables: Collection[str] | None = None,
     *,
     tell: Tell = lambda what: None,

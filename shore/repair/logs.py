@@ -35,7 +35,7 @@ _WRONG = (CHANGED, DOUBLED)
 _FOUND_IN = "found_in"
 
 
-class _Kind(NamedTuple):
+class _FaultKind(NamedTuple):
     """What is wrong with rows, the table that they belong to, and the table that has them; None where it is unknown."""
 
     what: str
@@ -54,7 +54,7 @@ class LogRepair:
     """
 
     entry: FromLogs
-    counts: Mapping[_Kind, int] = field(default_factory=dict)
+    counts: Mapping[_FaultKind, int] = field(default_factory=dict)
     rows: DataFrame | None = None
     shorter: tuple[str, ...] = ()
 
@@ -123,7 +123,7 @@ def find_odd_rows(
         rows = rows.where(time < F.lit(until)) if until is not None else rows
     rows = computed(rows)
     found = rows.groupBy("what", TABLE, _FOUND_IN).count().collect()
-    counts = {_Kind(row["what"], row[TABLE], row[_FOUND_IN]): row["count"] for row in found}
+    counts = {_FaultKind(row["what"], row[TABLE], row[_FOUND_IN]): row["count"] for row in found}
     return LogRepair(entry, counts, rows, shorter)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from shore.geofences import Geofence, Visit, visits, window
+from shore.geofences import Circle, Visit, visits, window
 from shore.sailing import ALL
 from shore.tables.itineraries import PLACED, POSITION, named, spark_schema, track_of
 from shore.tables.model import TIME, Column, Table, time_of
@@ -70,9 +70,7 @@ def visited(
         One row per ship with the bounds ``since`` and ``until`` of what the new positions may change, and one per visit
         that begins within them, with the table's columns but the ship's name in the struct ``VISIT``.
     """
-    known = sorted(
-        Geofence(*row) for row in geofences.select("geofence", "latitude", "longitude", "within_km").collect()
-    )
+    known = sorted(Circle(*row) for row in geofences.select("geofence", "latitude", "longitude", "within_km").collect())
     if not known:
         return positions.sparkSession.createDataFrame([], spark_schema(_SCHEMA))
 

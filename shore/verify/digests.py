@@ -78,22 +78,22 @@ def quoted(column: str) -> str:
     return '"' + column.replace('"', '""') + '"'
 
 
-class Digest(NamedTuple):
+class RecordsDigest(NamedTuple):
     """The digest of the records of one log within some offsets."""
 
     records: int = 0
     sum: int = 0
 
-    def __add__(self, other: object) -> Digest:
-        if not isinstance(other, Digest):
+    def __add__(self, other: object) -> RecordsDigest:
+        if not isinstance(other, RecordsDigest):
             return NotImplemented
-        return Digest(self.records + other.records, self.sum + other.sum)
+        return RecordsDigest(self.records + other.records, self.sum + other.sum)
 
 
 class RowsDigest(NamedTuple):
     """The rows of one log: the digest of those within the limits, and the counts before and beyond."""
 
-    inside: Digest = Digest()
+    inside: RecordsDigest = RecordsDigest()
     before: int = 0
     beyond: int = 0
 
@@ -118,7 +118,7 @@ class ExpectedDigests:
 
     def __init__(self, opened: duckdb.DuckDBPyConnection) -> None:
         self._connection = opened
-        self.found: dict[str, Digest] = {}
+        self.found: dict[str, RecordsDigest] = {}
 
     def add(self, shape: Shape, rows: pa.Table) -> None:
         if not rows.num_rows:
@@ -129,7 +129,7 @@ class ExpectedDigests:
             from expected group by of_log
         """  # noqa: S608  # names of our own columns
         for log, count, total in self._connection.execute(query).fetchall():
-            self.found[log] = self.found.get(log, Digest()) + Digest(count, int(total))
+            self.found[log] = self.found.get(log, RecordsDigest()) + RecordsDigest(count, int(total))
         self._connection.unregister("expected")
 
 
@@ -178,7 +178,7 @@ def rows_digests(
     """  # noqa: S608  # names of our own columns
     try:
         return {
-            log: RowsDigest(Digest(count, int(total)), before, beyond)
+            log: RowsDigest(RecordsDigest(count, int(total)), before, beyond)
             for log, count, total, before, beyond in opened.execute(query).fetchall()
         }
     finally:

@@ -36,11 +36,11 @@ from shore.tables.reference import OWNERS, SITES
 from shore.verify.compare import Difference, TableCheck
 from shore.verify.derived import job_lag, settled
 from shore.verify.digests import (
-    Digest,
     ExpectedDigests,
     LogRange,
     LogRows,
     OddRow,
+    RecordsDigest,
     RowsDigest,
     Shape,
     connection,
@@ -194,7 +194,7 @@ async def _compare(
         found = rows_digests(opened, reader(rows, shape), shape, limits)
         differing = [
             log for log in limits
-            if (own := found.get(log, RowsDigest())).inside != digests.found.get(log, Digest()) or own.beyond
+            if (own := found.get(log, RowsDigest())).inside != digests.found.get(log, RecordsDigest()) or own.beyond
         ]  # fmt: skip
         differences: list[Difference] = []
         for log in differing:

@@ -15,7 +15,7 @@ from fairlead.records.event import EquipmentEventType, TransportEventType
 from fairlead.records.reading import UnitAlarm
 from simulators.fleet.commodities import ReeferUnit
 from simulators.fleet.scenario import Lot, Scenario
-from simulators.fleet.timetable import CallTimes, Span, Timetable
+from simulators.fleet.timetable import Span, Timetable, TimetableCall
 from topologies.model import Topology
 
 MINUTE = dt.timedelta(minutes=1)
@@ -58,7 +58,7 @@ class PlannedLoss:
 
     ship: str
     time: dt.datetime
-    left: CallTimes
+    left: TimetableCall
     seized_at: str
     seized: dt.datetime
 
@@ -147,7 +147,7 @@ class CallWork:
     """The work of a call: the boxes that the port discharges and those that it loads."""
 
     ship: str
-    call: CallTimes
+    call: TimetableCall
     discharged: tuple[PlannedBox, ...]
     loaded: tuple[PlannedBox, ...]
 

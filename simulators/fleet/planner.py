@@ -55,7 +55,7 @@ from simulators.fleet.scenario import (
     YardUnitAlarmFault,
 )
 from simulators.fleet.stowage import stow
-from simulators.fleet.timetable import CallTimes, Span, Timetable, timetable, worked
+from simulators.fleet.timetable import Span, Timetable, TimetableCall, timetable, worked
 from simulators.network.weather import links_between
 from topologies.model import SiteKind, Topology
 
@@ -187,7 +187,9 @@ def _apply(fault: AtSea, table: Timetable, boxes: Iterable[PlannedBox], rng: ran
         _strike(fault, box, nth, time, arrival, rng)
 
 
-def _strike(fault: AtSea, box: PlannedBox, nth: int, time: dt.datetime, arrival: CallTimes, rng: random.Random) -> None:
+def _strike(
+    fault: AtSea, box: PlannedBox, nth: int, time: dt.datetime, arrival: TimetableCall, rng: random.Random
+) -> None:
     last = box.moves[-1].time
     journey = last if last > time else NEVER  # a box that stays aboard has no later move
     match fault:
@@ -367,7 +369,7 @@ def _connections(name: str, lot: Lot, tables: dict[str, Timetable]) -> Iterator[
         yield ship, load.number, None if stays else discharge.number
 
 
-def _crane(call: CallTimes, start: dt.datetime, end: dt.datetime, count: int) -> list[dt.datetime]:
+def _crane(call: TimetableCall, start: dt.datetime, end: dt.datetime, count: int) -> list[dt.datetime]:
     """Return ``count`` times between ``start`` and ``end`` while the port works, to the millisecond."""
     shut = sum((min(b, end) - max(a, start) for a, b in call.closed if a < end and b > start), dt.timedelta(0))
     cycle = min(CRANE_CYCLE, (end - start - shut) / (count + 1))
@@ -375,12 +377,12 @@ def _crane(call: CallTimes, start: dt.datetime, end: dt.datetime, count: int) ->
     return [time.replace(microsecond=time.microsecond // 1000 * 1000) for time in times]
 
 
-def _ship_move(code: EquipmentEventType, time: dt.datetime, table: Timetable, call: CallTimes) -> PlannedMove:
+def _ship_move(code: EquipmentEventType, time: dt.datetime, table: Timetable, call: TimetableCall) -> PlannedMove:
     site, to = (call.port, table.ship) if code == "LOAD" else (table.ship, call.port)
     return PlannedMove(time, code, site, to, call.unlocode, table.imo, f"{call.number + 1:03d}")
 
 
-def _plan_release(box: PlannedBox, call: CallTimes, rng: random.Random) -> None:
+def _plan_release(box: PlannedBox, call: TimetableCall, rng: random.Random) -> None:
     """Plan release, gate-out and customs' inspection of a discharged box, counted from the end of the discharge."""
     if box.lot.customer and box.lot.released_after:
         box.released = call.turns + box.lot.released_after

@@ -69,7 +69,7 @@ def normal_longitude(degrees: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class SeaRoute:
     """A polyline over the sea. ``along[i]`` is the distance from the start to ``points[i]``."""
 
     origin: str
@@ -96,7 +96,7 @@ class Route:
 class Passage:
     """One ship on one route: slow through the approaches at both ends, at service speed between them."""
 
-    route: Route
+    route: SeaRoute
     departs: dt.datetime
     service_speed: float
 
@@ -156,7 +156,7 @@ def port(unlocode: str) -> Point:
 
 
 @cache
-def route(origin: str, destination_: str) -> Route:
+def route(origin: str, destination_: str) -> SeaRoute:
     """Return the shortest sea route between two ports by UN/LOCODE, from berth to berth.
 
     Raises:
@@ -182,7 +182,7 @@ def route(origin: str, destination_: str) -> Route:
     return _along(origin, destination_, points)
 
 
-def round_trip(unlocode: str, lasts: dt.timedelta, service_speed: float) -> Route:
+def round_trip(unlocode: str, lasts: dt.timedelta, service_speed: float) -> SeaRoute:
     """Return a route from a port out to sea and back the same way, whose passage at ``service_speed`` takes ``lasts``.
 
     The way out is the beginning of the sea lane to a large port far away, so that it stays on water.
@@ -217,6 +217,6 @@ def miles_in(lasts: dt.timedelta, service_speed: float) -> float:
     return 2 * APPROACH_NM + (hours - 2 * APPROACH_NM / slow) * service_speed
 
 
-def _along(origin: str, destination_: str, points: list[Point]) -> Route:
+def _along(origin: str, destination_: str, points: list[Point]) -> SeaRoute:
     lengths = (distance(a, b) for a, b in pairwise(points))
-    return Route(origin, destination_, tuple(points), tuple(itertools.accumulate(lengths, initial=0.0)))
+    return SeaRoute(origin, destination_, tuple(points), tuple(itertools.accumulate(lengths, initial=0.0)))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from simulators.fleet import routes
-from simulators.fleet.routes import Fix, Passage, Route
+from simulators.fleet.routes import Fix, Passage, SeaRoute
 from simulators.fleet.scenario import Closure, ScenarioShip
 from topologies.model import Topology
 
@@ -34,7 +34,7 @@ def worked(closed: Sequence[Span], start: dt.datetime, working: dt.timedelta) ->
 
 
 @dataclass(frozen=True, slots=True)
-class CallTimes:
+class TimetableCall:
     """One call. Boxes are discharged from ``works_from`` to ``turns`` and loaded from ``turns`` to ``works_until``.
 
     If the port is closed when the ship ``comes``, the ship waits at anchor and ``arrives`` at the berth when it opens.
@@ -73,7 +73,7 @@ class Timetable:
 
     ship: str
     imo: str
-    calls: tuple[CallTimes, ...]
+    calls: tuple[TimetableCall, ...]
     passages: tuple[Passage, ...]
 
     def at(self, time: dt.datetime) -> tuple[Fix, int]:
@@ -91,7 +91,7 @@ class Timetable:
                 return passage.at(time), UNDER_WAY
         raise AssertionError("a timetable has at least one call")
 
-    def _anchorage(self, call: CallTimes) -> routes.Point:
+    def _anchorage(self, call: TimetableCall) -> routes.Point:
         if call.number:
             way = self.passages[call.number - 1].route
             return way.at(way.length - _anchorage_nm(way))[0]
@@ -105,7 +105,7 @@ class Timetable:
         return next((c.port for c in self.calls if c.arrives <= time and (time <= c.departs or c.number == last)), None)
 
 
-def _anchorage_nm(route: Route) -> float:
+def _anchorage_nm(route: SeaRoute) -> float:
     """Return how far before a port its anchorage is: less than a passage's approach."""
     return min(ANCHORAGE_NM, route.length / 4)
 
@@ -130,9 +130,9 @@ def timetable(
     closures = tuple(closures)
     unlocodes = [str(topology.sites[call.port].unlocode) for call in ship.calls]
     comes = start + ship.first_arrival
-    calls: list[CallTimes] = []
+    calls: list[TimetableCall] = []
     passages: list[Passage] = []
-    ways: list[routes.Route | None] = [
+    ways: list[routes.SeaRoute | None] = [
         routes.route(a, b) if call.at_sea is None else routes.round_trip(a, call.at_sea, ship.service_speed)
         for call, (a, b) in zip(ship.calls, pairwise(unlocodes), strict=False)
     ]
@@ -140,7 +140,9 @@ def timetable(
         closed = closed_spans(closures, call.port, start)
         arrives = worked(closed, comes, dt.timedelta(0))
         departs = worked(closed, arrives, call.stay)
-        calls.append(CallTimes(number, call.port, unlocode, comes, arrives, call.stay, departs, way is None, closed))
+        calls.append(
+            TimetableCall(number, call.port, unlocode, comes, arrives, call.stay, departs, way is None, closed)
+        )
         if way is not None:
             passage = Passage(way, departs, ship.service_speed)
             passages.append(passage)

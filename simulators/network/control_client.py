@@ -14,7 +14,7 @@ from typing import Final, Self
 import msgspec
 
 from fairlead.errors import UnavailableError
-from simulators.network.registry import Answer, Order
+from simulators.network.registry import Order, OrderAnswer
 
 _PATIENCE: Final = 60.0  # seconds
 
@@ -30,7 +30,7 @@ class ControlClient:
         self._socket = socket.socket(socket.AF_UNIX)
         self._answers = self._socket.makefile("rb")
 
-    def send(self, order: Order) -> Answer:
+    def send(self, order: Order) -> OrderAnswer:
         """Send an order to the server; return its answer once the order is carried out.
 
         Raises:
@@ -43,7 +43,7 @@ class ControlClient:
             raise self._gone(str(error)) from error
         if not line:
             raise self._gone("it has ended")
-        answer = msgspec.json.decode(line, type=Answer)
+        answer = msgspec.json.decode(line, type=OrderAnswer)
         if answer.refused:
             raise self._gone(answer.refused)
         return answer

@@ -18,7 +18,7 @@ import uvloop
 
 from fairlead.kafka.clusters import Clusters
 from fairlead.kafka.endpoint import Address
-from simulators.network.registry import Answer, Direction, Order, ProxyRegistry
+from simulators.network.registry import Direction, Order, OrderAnswer, ProxyRegistry
 from simulators.network.weather import Conditions, LinkWeather, links_between
 from topologies.endpoints import AddressOverrides
 from topologies.model import Topology
@@ -29,7 +29,7 @@ Pair = frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class CutPeriod:
     """A period without any link between two sites: simulated times, and ``seconds`` of wall time."""
 
     between: tuple[str, str]
@@ -56,7 +56,7 @@ class NetworkController:
         self._edges = sorted(weather.edges())
         self._next = dt.datetime.min.replace(tzinfo=dt.UTC)
         self._down: dict[Pair, tuple[dt.datetime, float]] = {}  # since when, simulated and monotonic
-        self._cuts: list[Cut] = []
+        self._cuts: list[CutPeriod] = []
 
     @property
     def cut_pairs(self) -> Collection[Pair]:
@@ -75,14 +75,16 @@ class NetworkController:
         return max(0.0, max(began) + least - time.monotonic()) if began else 0.0
 
     @property
-    def cuts(self) -> tuple[Cut, ...]:
+    def cuts(self) -> tuple[CutPeriod, ...]:
         """The cuts that have ended, in order of their beginning."""
         return tuple(sorted(self._cuts, key=lambda cut: (cut.starts, cut.between)))
 
-    def cuts_until(self, sim_time: dt.datetime) -> tuple[Cut, ...]:
+    def cuts_until(self, sim_time: dt.datetime) -> tuple[CutPeriod, ...]:
         """Return all cuts in order of their beginning; those that have not ended as far as ``sim_time``."""
         now = time.monotonic()
-        lasting = [Cut(_both(pair)[0], since, sim_time, now - began) for pair, (since, began) in self._down.items()]
+        lasting = [
+            CutPeriod(_both(pair)[0], since, sim_time, now - began) for pair, (since, began) in self._down.items()
+        ]
         return tuple(sorted([*self._cuts, *lasting], key=lambda cut: (cut.starts, cut.between)))
 
     def apply_weather(self, sim_time: dt.datetime) -> None:
@@ -128,10 +130,10 @@ class NetworkController:
         self._down |= dict.fromkeys(lost, (sim_time, time.monotonic()))
         self._cuts.extend(self._ended(mended, sim_time))
 
-    def _ended(self, mended: Iterable[Pair], sim_time: dt.datetime) -> Iterable[Cut]:
+    def _ended(self, mended: Iterable[Pair], sim_time: dt.datetime) -> Iterable[CutPeriod]:
         for pair in mended:
             since, began = self._down.pop(pair)
-            yield Cut(_both(pair)[0], since, sim_time, time.monotonic() - began)
+            yield CutPeriod(_both(pair)[0], since, sim_time, time.monotonic() - began)
 
 
 def _both(pair: Pair) -> tuple[Direction, Direction]:
@@ -179,7 +181,7 @@ class Network(NetworkController):
         return found
 
     def _send_to_thread(self, order: Order) -> None:
-        async def act() -> Answer:
+        async def act() -> OrderAnswer:
             return self._registry.carry_out(order)
 
         if self._loop is None:

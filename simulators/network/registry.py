@@ -1,7 +1,8 @@
 """All proxies of a topology, and the orders that change them.
 
 Two linked sites share one ``ProxyDirection`` each way; each site that pulls from the other has a ``TcpProxy``. A
-direction is ``(from, to)``, as the data goes. Between processes, ``Order`` and ``Answer`` are one line of JSON each.
+direction is ``(from, to)``, as the data goes. Between processes, ``Order`` and ``OrderAnswer`` are one line of JSON
+each.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Carried(msgspec.Struct, frozen=True):
     open: bool
 
 
-class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
+class OrderAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
     """The answer to every order, an empty one too: each direction as ``from>to``, or the reason for refusing."""
 
     ways: dict[str, Carried] = msgspec.field(default_factory=dict)
@@ -85,7 +86,7 @@ class ProxyRegistry:
         }
         self._open = contextlib.AsyncExitStack()
 
-    def carry_out(self, order: Order) -> Answer:
+    def carry_out(self, order: Order) -> OrderAnswer:
         """Make the changes of an order now; return every direction's counters.
 
         Raises:
@@ -114,9 +115,9 @@ class ProxyRegistry:
         for way in self._directions.values():
             way.fuse = None
 
-    def status(self) -> Answer:
+    def status(self) -> OrderAnswer:
         """Return every direction's counters."""
-        return Answer(
+        return OrderAnswer(
             {
                 f"{source}>{target}": Carried(way.bytes, way.lost, way.resets, way.open.is_set())
                 for (source, target), way in self._directions.items()

@@ -1,9 +1,9 @@
 """``python -m simulators.network.server DETOURS SOCKET``: a process of proxies, controlled over a socket.
 
 DETOURS is a file for ``fairlead replicate --detours``: an address for each target, source and broker. The proxies
-listen at those ports. A client of the Unix socket SOCKET writes one ``Order`` a line and reads one ``Answer`` for each.
-The first client that gives an order controls the proxies until its connection ends. Then the weather ends as well, so
-that no link stays cut after a voyage was killed.
+listen at those ports. A client of the Unix socket SOCKET writes one ``Order`` a line and reads one ``OrderAnswer`` for
+each. The first client that gives an order controls the proxies until its connection ends. Then the weather ends as
+well, so that no link stays cut after a voyage was killed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import uvloop
 
 from fairlead.errors import ConfigurationError
 from fairlead.home import private_folder
-from simulators.network.registry import Answer, Order, ProxyRegistry
+from simulators.network.registry import Order, OrderAnswer, ProxyRegistry
 from topologies.endpoints import AddressOverrides, read_address_overrides
 
 _log = logging.getLogger(__name__)
@@ -58,19 +58,19 @@ class ControlServer:
                 self._registry.calm()
             writer.close()
 
-    def _answer(self, line: bytes, client: object) -> Answer:
+    def _answer(self, line: bytes, client: object) -> OrderAnswer:
         try:
             order = msgspec.json.decode(line, type=Order)
             if order == Order():
                 return self._registry.status()
             if self._controlling not in (None, client):
-                return Answer(refused=_TAKEN)
+                return OrderAnswer(refused=_TAKEN)
             answer = self._registry.carry_out(order)
         except msgspec.MsgspecError as error:
-            return Answer(refused=f"not an order: {error}")
+            return OrderAnswer(refused=f"not an order: {error}")
         except KeyError as error:
             known = ", ".join(self._registry.status().ways)
-            return Answer(refused=f"no link connects {error.args[0]}; there are: {known}")
+            return OrderAnswer(refused=f"no link connects {error.args[0]}; there are: {known}")
         self._controlling = client
         return answer
 

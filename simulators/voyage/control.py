@@ -25,7 +25,7 @@ from fairlead.errors import UnavailableError
 from fairlead.home import replace_file
 from fairlead.local import processes
 from fairlead.local.files import write_file
-from simulators.network.controller import Cut
+from simulators.network.controller import CutPeriod
 from simulators.voyage.player import Player, Progress
 
 PAUSE, RESUME = signal.SIGUSR1, signal.SIGUSR2
@@ -48,7 +48,7 @@ class Underway(msgspec.Struct, frozen=True, kw_only=True):
     sim_time: dt.datetime | None
     published: int
     acknowledged: int
-    cuts: tuple[Cut, ...] = ()
+    cuts: tuple[CutPeriod, ...] = ()
 
 
 class VoyageControl:
@@ -61,7 +61,7 @@ class VoyageControl:
     """
 
     def __init__(
-        self, folder: Path, scenario: str, cuts: Callable[[dt.datetime], tuple[Cut, ...]] = lambda _: ()
+        self, folder: Path, scenario: str, cuts: Callable[[dt.datetime], tuple[CutPeriod, ...]] = lambda _: ()
     ) -> None:
         self._pid_file, self._state_file = control_files(folder)
         self._report_file = report_file(folder)

@@ -1,8 +1,9 @@
 """Play a voyage: publish each message to its site's MQTT broker when it is due, and wait at barriers.
 
 ``VoyageClock`` maps simulated time to the wall clock: it has a speed and pauses, and does not catch up after a wait.
-``Player`` has one ``Sender`` per site, opened when the site first publishes. While a broker is away, its messages wait
-and none is dropped. The other sites go on until the next barrier, where every broker must have acknowledged everything.
+``Player`` has one ``MqttSender`` per site, opened when the site first publishes. While a broker is away, its messages
+wait and none is dropped. The other sites go on until the next barrier, where every broker must have acknowledged
+everything.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any
 from fairlead.errors import UnavailableError
 from fairlead.kafka.endpoint import MqttEndpoint
 from simulators.steps import LinkChange, Publish, ShipSeized, ShipSinks, Step, VoyageBarrier
-from simulators.voyage.sender import Sender
+from simulators.voyage.sender import MqttSender
 
 _SLICE = 0.25  # seconds; the longest sleep, so that a pause takes effect within them
 
@@ -179,7 +180,7 @@ class Player:
         self._patience = patience
         self._clock: VoyageClock | None = None
         self._paused = False
-        self._senders: dict[str, Sender] = {}
+        self._senders: dict[str, MqttSender] = {}
         self._phase = "publishing"
         self._reported = 0.0
         self.played = Played()
@@ -278,7 +279,7 @@ class Player:
         if sender is None:
             name = f"fairlead-voyage-{message.site}-{os.getpid()}"
             trouble = lambda _: self._report(now=True)  # noqa: E731
-            sender = Sender(self._endpoint(message.site), name, on_trouble=trouble)
+            sender = MqttSender(self._endpoint(message.site), name, on_trouble=trouble)
             self._senders[message.site] = await stack.enter_async_context(sender)
         if sender.full:
             await self._acknowledged(sender.room(), f"room for more messages to {message.site}")

@@ -13,7 +13,7 @@ from edge.ingest.classifier import MAX_AHEAD
 from fairlead.errors import ConfigurationError
 from fairlead.kafka.clusters import Clusters
 from simulators.fleet.plan import VoyagePlan
-from simulators.network.controller import Cut, NetworkController
+from simulators.network.controller import CutPeriod, NetworkController
 from simulators.steps import BarrierKind, Step, VoyageBarrier
 from simulators.voyage.alertwatch import AlertWatch
 from simulators.voyage.losses import ShipLosses, Takeover
@@ -61,7 +61,7 @@ class Sailed:
     truth: Truth
     played: Played
     alerts: dict[tuple[str, str], float] = field(default_factory=dict)
-    cuts: tuple[Cut, ...] = ()
+    cuts: tuple[CutPeriod, ...] = ()
     arrivals: tuple[AheadOfShip, ...] = ()
     sunk: frozenset[str] = frozenset()
     takeovers: tuple[Takeover, ...] = ()

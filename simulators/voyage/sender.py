@@ -1,7 +1,7 @@
 """Publish to one site's MQTT broker as a device does, and keep each message until the broker has acknowledged it.
 
 ``DeviceConnection`` is one MQTT connection (paho, QoS 1, publishing only); paho's thread reports to the event loop.
-``Sender`` opens connections one after the other. Messages wait in order from ``send`` until their PUBACK. When a
+``MqttSender`` opens connections one after the other. Messages wait in order from ``send`` until their PUBACK. When a
 connection ends, a new client connects and sends everything unacknowledged again, in order and before anything newer.
 So a broker may get a message twice, but never a newer message of a box before an older one. (paho could resend by
 itself, but a message published between its TCP connection and its CONNACK would overtake older ones.)
@@ -72,7 +72,7 @@ class DeviceConnection:
             reconnect_on_failure=False,
         )
         client.connect_timeout = _TIMEOUT
-        client.max_inflight_messages_set(0)  # no limit here: ``Sender`` limits messages in flight to ``WINDOW``
+        client.max_inflight_messages_set(0)  # no limit here: ``MqttSender`` limits messages in flight to ``WINDOW``
         identify(client, endpoint)
         client.on_connect = self._connected
         client.on_disconnect = self._disconnected
@@ -181,7 +181,7 @@ class _Message(NamedTuple):
     payload: bytes
 
 
-class Sender:
+class MqttSender:
     """Publishes to one broker. Use it inside ``async with``; all calls from the same event loop.
 
     Args:
@@ -218,7 +218,7 @@ class Sender:
         """How many messages are not acknowledged yet."""
         return len(self._kept)
 
-    async def __aenter__(self) -> Sender:
+    async def __aenter__(self) -> MqttSender:
         self._task = asyncio.create_task(self._run(), name=f"mqtt {self._endpoint.site}")
         return self
 

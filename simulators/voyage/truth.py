@@ -74,7 +74,7 @@ class OverboardLoss(msgspec.Struct, frozen=True):
     longitude: float
 
 
-class ShipFix(msgspec.Struct, frozen=True):
+class PublishedPosition(msgspec.Struct, frozen=True):
     """A position that a ship published."""
 
     time: dt.datetime
@@ -146,7 +146,7 @@ class Truth:
             name: ReadingSet() for name, customer in sorted(plan.topology.customers.items()) if customer.feed_at
         }
         self.owners: Counter[str] = Counter()  # readings by owner code
-        self.tracks: dict[str, list[ShipFix]] = {name: [] for name in plan.timetables}
+        self.tracks: dict[str, list[PublishedPosition]] = {name: [] for name in plan.timetables}
         self.chart_container = plan.chart_box().number
         self.chart: list[ChartPoint] = []
         self.milestones: list[Milestone] = []
@@ -180,7 +180,7 @@ class Truth:
                 if message.moves_log:
                     self._moved(message, message.moves_log)
                 if message.kind is MessageKind.POSITION and message.place:
-                    self.tracks[message.site].append(ShipFix(message.sim_time, *message.place))
+                    self.tracks[message.site].append(PublishedPosition(message.sim_time, *message.place))
                     if message.site in self._at_sea:
                         self._at_sea[message.site].until = message.sim_time
 

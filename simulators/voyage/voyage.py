@@ -41,7 +41,7 @@ from simulators.fleet.plan import (
 from simulators.fleet.planner import make_plan
 from simulators.fleet.routes import Point
 from simulators.fleet.scenario import PowerLossFault, Scenario
-from simulators.fleet.timetable import UNDER_WAY, CallTimes
+from simulators.fleet.timetable import UNDER_WAY, TimetableCall
 from simulators.physics import climate
 from simulators.physics.climate import link_weather, storms_of
 from simulators.physics.sensors import DROP_STAGES, STAGES, FallStage, Sensors, Surroundings, drifted, surroundings
@@ -435,7 +435,7 @@ class Unfolding:
     def _expect(
         self,
         ship: str,
-        call: CallTimes,
+        call: TimetableCall,
         site: str,
         classifier: EventClassifier,
         expected: tuple[dt.datetime, dt.datetime],

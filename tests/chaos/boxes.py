@@ -21,7 +21,7 @@ from edge.logwriter.dedup import MAX_BOOTS
 from fairlead.errors import FairleadError
 from fairlead.kafka.clusters import Clusters
 from fairlead.names import container_check_digit
-from simulators.voyage.sender import Sender
+from simulators.voyage.sender import MqttSender
 from simulators.voyage.waiting import Waiter
 from tests.chaos.invariants import Name
 from tests.chaos.operators import Operators, now
@@ -55,7 +55,7 @@ class Harbour:
     """The boxes, cranes and operators at the sites of a topology. ``done`` counts their actions."""
 
     def __init__(
-        self, topology: Topology, clusters: Clusters, senders: Mapping[str, Sender], *, seizures: bool
+        self, topology: Topology, clusters: Clusters, senders: Mapping[str, MqttSender], *, seizures: bool
     ) -> None:
         kinds = {name: site.kind for name, site in topology.sites.items()}
         self.ports = [name for name, kind in kinds.items() if kind is SiteKind.PORT]

@@ -25,7 +25,7 @@ from fairlead.kafka.protocol.types import TP
 from fairlead.records import encode
 from fairlead.records.custody import CUSTODY_ORDERS, CustodyEntry, LedgerEntry, ReturnEntry, ledger_entries
 from replication.audit import Audit, compare, compare_records
-from simulators.voyage.sender import Sender
+from simulators.voyage.sender import MqttSender
 from simulators.voyage.waiting import wait_until_settled
 from tests.chaos.boxes import Box, Harbour
 from tests.chaos.diagnosis import Diagnosis, kept_at
@@ -247,10 +247,10 @@ async def test_custody_survives_a_storm_of_moves_and_kills(
         clusters = await stack.enter_async_context(
             Clusters(lambda site: world.resolver.kafka(site, "admin"), client_id="fairlead-chaos")
         )
-        senders: dict[str, Sender] = {}
+        senders: dict[str, MqttSender] = {}
         for site in world.sites:
             await asyncio.to_thread(create_logs, world.resolver.kafka(site, "admin"), {CUSTODY_ORDERS: {}})
-            sender = Sender(world.resolver.mqtt(site, "device"), f"storm-{site}")
+            sender = MqttSender(world.resolver.mqtt(site, "device"), f"storm-{site}")
             senders[site] = await stack.enter_async_context(sender)
         seizures = os.environ.get("FAIRLEAD_CHAOS_SEIZURES") != "0"
         harbour = Harbour(world.topology, clusters, senders, seizures=seizures)

@@ -7,7 +7,7 @@ from typing import Self
 
 import msgspec
 
-from simulators.network.registry import Answer, Carried, Order
+from simulators.network.registry import Carried, Order, OrderAnswer
 from tests.containers.conftest import Project, compose_command, until
 
 OUT, BACK = ("tokyo", "duck-star"), ("duck-star", "tokyo")
@@ -40,7 +40,7 @@ class Lines:
         self._relay.stdin.flush()
         line = self._relay.stdout.readline()
         assert line, "the lines refused an order; the client has said why on standard error"
-        return msgspec.json.decode(line, type=Answer).ways
+        return msgspec.json.decode(line, type=OrderAnswer).ways
 
     def reset_in_the_middle(self, size: int) -> None:
         """Reset a connection after so many bytes, in each direction; return when both were reset."""

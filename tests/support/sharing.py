@@ -25,7 +25,7 @@ from board.sharing.profile import profile
 from board.sharing.protocol import PREFIX
 from board.sharing.routes import routes
 from board.sharing.service import SharingService
-from board.sharing.tokens import Issued, Tokens
+from board.sharing.tokens import IssuedToken, Tokens
 from shore.feeds.readers import readers_here
 from shore.paths import TablePaths
 from tests.support.oracle.entitlement.look import entitled
@@ -199,7 +199,7 @@ def served(service: SharingService) -> Iterator[str]:
 def write_profile(folder: Path, endpoint: str, token: str) -> str:
     """Write a profile file as the command does. Return its path."""
     file = folder / f"{hashlib.sha256(token.encode()).hexdigest()[:12]}.share"
-    file.write_text(profile(endpoint, Issued(token, dt.datetime(2100, 1, 1, tzinfo=dt.UTC))))
+    file.write_text(profile(endpoint, IssuedToken(token, dt.datetime(2100, 1, 1, tzinfo=dt.UTC))))
     return str(file)
 
 

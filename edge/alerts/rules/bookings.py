@@ -15,7 +15,7 @@ _KEPT = 3  # bookings per container; older ones concern earlier journeys
 
 
 @dataclass(slots=True)
-class _Known:
+class _KnownBooking:
     """The newest state of a booking that is not CANCELLED, and the cancellations since."""
 
     booking: Booking
@@ -34,7 +34,7 @@ class Bookings:
 
     def __init__(self, kept: int | None = _KEPT) -> None:
         self._kept = kept
-        self._of: dict[str, dict[str, _Known]] = {}
+        self._of: dict[str, dict[str, _KnownBooking]] = {}
 
     def apply(self, booking: Booking) -> None:
         """Apply a change. It replaces the booking with the same reference; a cancellation only voids its own times."""
@@ -44,7 +44,7 @@ class Bookings:
                 known[booking.booking_reference].cancelled.append(booking)
             return
         known.pop(booking.booking_reference, None)
-        known[booking.booking_reference] = _Known(booking)
+        known[booking.booking_reference] = _KnownBooking(booking)
         if self._kept is not None and len(known) > self._kept:
             del known[min(known, key=lambda reference: known[reference].booking.valid_from)]
 
@@ -79,7 +79,7 @@ class Bookings:
         return frozenset(name for each in held for name in (each.customer, each.consignee) if name)
 
 
-def _is_to_come(known: _Known, at_ms: float) -> bool:
+def _is_to_come(known: _KnownBooking, at_ms: float) -> bool:
     begins = known.booking.valid_from.timestamp() * 1000
     return begins > at_ms and known.holds(begins)
 

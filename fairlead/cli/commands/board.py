@@ -91,14 +91,14 @@ def leave_out_pandas() -> None:
 async def _serve(context: Context, site: str, listen: Listen, metrics_host: str, metrics_port: int | None) -> None:
     from board.prometheus import board_metrics
     from board.server import serving
-    from board.service import Board
+    from board.service import BoardService
     from board.viewer import LOCAL
 
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, ended.set)
-    service = Board(context, site)
+    service = BoardService(context, site)
     metrics = metrics_page(lambda port, host: serve(board_metrics, [service], port, host), metrics_port, metrics_host)
     async with serving(service, listen) as address, metrics:
         # What is loaded now stays. A port's report makes 100,000 objects, and Python would look through everything else

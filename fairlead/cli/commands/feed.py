@@ -45,7 +45,7 @@ LOOK_AGAIN_MS: Final = 10_000
 """How often clients look whether a topic that was missing is there now. Their own default is five minutes."""
 
 
-class Client(StrEnum):
+class ClientKind(StrEnum):
     """What ``--client`` configures: Kafka clients, and Delta Sharing's."""
 
     KCAT = "kcat"
@@ -55,7 +55,7 @@ class Client(StrEnum):
     DELTA_SHARING = "delta-sharing"
 
 
-KafkaClient: TypeAlias = Literal[Client.KCAT, Client.JAVA, Client.CONSOLE, Client.PYTHON]
+KafkaClient: TypeAlias = Literal[ClientKind.KCAT, ClientKind.JAVA, ClientKind.CONSOLE, ClientKind.PYTHON]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,13 +108,13 @@ def recipe(
     variable = "" if password else secret_variable(endpoint.site, endpoint.user or "")
     made = _Maker(endpoint, tuple(topics), group, ca, variable, password.get_secret_value() if password else "")
     match kind:
-        case Client.KCAT:
+        case ClientKind.KCAT:
             files, command = made.kcat()
-        case Client.CONSOLE:
+        case ClientKind.CONSOLE:
             files, command = made.console()
-        case Client.JAVA:
+        case ClientKind.JAVA:
             files, command = made.java()
-        case Client.PYTHON:
+        case ClientKind.PYTHON:
             files, command = made.python()
     return Recipe(variable, files, command, made.notes(kind))
 
@@ -238,10 +238,10 @@ class _Maker:
     def notes(self, kind: KafkaClient) -> tuple[str, ...]:
         needs = {
             # Older versions repeat a nonce in SCRAM, which Kafka 4 takes for a wrong password.
-            Client.KCAT: "needs bash, and kcat 1.7 or later with librdkafka 2.6.1 or later (kcat -V tells both)",
-            Client.CONSOLE: "needs bin/ of Apache Kafka 3.5 or later in PATH",
-            Client.JAVA: "needs Java 11 and the jars of Apache Kafka 3.5 or later: KAFKA_JARS='/opt/kafka/libs/*'",
-            Client.PYTHON: "needs Python 3 and confluent-kafka 2.6.1 or later (pip install confluent-kafka)",
+            ClientKind.KCAT: "needs bash, and kcat 1.7 or later with librdkafka 2.6.1 or later (kcat -V tells both)",
+            ClientKind.CONSOLE: "needs bin/ of Apache Kafka 3.5 or later in PATH",
+            ClientKind.JAVA: "needs Java 11 and the jars of Apache Kafka 3.5 or later: KAFKA_JARS='/opt/kafka/libs/*'",
+            ClientKind.PYTHON: "needs Python 3 and confluent-kafka 2.6.1 or later (pip install confluent-kafka)",
         }
         local = any(host in ("127.0.0.1", "localhost", "::1") for host, _ in self.endpoint.bootstrap)
         return (
@@ -250,7 +250,7 @@ class _Maker:
             f"{self.endpoint.user}.",
             "records with the header 'fairlead' are Fairlead's own marks: pass over them",
             "a record with the header 'retracts' takes back the one whose header 'origin' it names",
-            *((f"{'ends' if kind is Client.KCAT else 'waits'} {_NO_FEED}",) if self.feeds() else ()),
+            *((f"{'ends' if kind is ClientKind.KCAT else 'waits'} {_NO_FEED}",) if self.feeds() else ()),
             *(("this site is on this machine only: run it here",) if local else ()),
         )
 
@@ -364,7 +364,7 @@ def feed(
         typer.Option("--group", help="Commit offsets to this consumer group; its name begins with CUSTOMER and a dot."),
     ] = None,
     client: Annotated[
-        Client | None,
+        ClientKind | None,
         typer.Option("--client", help="Print the configuration of another client instead of reading."),
     ] = None,
     out: Annotated[
@@ -402,12 +402,12 @@ def feed(
     context = open_topology(topology)
     if (dry_run or yes) and not revoke:
         raise OptionError("only --revoke asks first", hint="leave out --yes and --dry-run, or add --revoke")
-    if client is not Client.DELTA_SHARING and (board is not None or revoke):
+    if client is not ClientKind.DELTA_SHARING and (board is not None or revoke):
         raise OptionError("--board and --revoke are about a share", hint="add --client delta-sharing")
     if revoke:
         end_tokens(context, customer, Consent(yes=yes, dry_run=dry_run, as_json=as_json), as_json=as_json)
         return
-    if client is Client.DELTA_SHARING:
+    if client is ClientKind.DELTA_SHARING:
         share(context, customer, ShareOptions(board, days, overlap), out, as_json=as_json)
         return
     site = _site(context.topology, customer, at)

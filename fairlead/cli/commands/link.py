@@ -26,7 +26,7 @@ from replication.operations.links.access import ClusterAccess, open_access
 from replication.operations.links.facts import PATIENCE, LinkOperation, LinkScope, find_link, may_have
 from replication.operations.links.plan import LinkPlan, plan_links
 from replication.operations.links.report import describe_link, list_links
-from replication.operations.links.steps import WAIT, LinkRun, WriteOrders, carry_out
+from replication.operations.links.steps import WAIT, LinkRun, WriteLinkOrders, carry_out
 from replication.states import ELSEWHERE
 from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology, running_kafka
 from topologies.model import Link, Topology
@@ -222,7 +222,7 @@ def writers(topology: Topology, plan: LinkPlan) -> list[str]:
     """Return one sentence per stream: who may write to its released logs, or which permission is missing."""
     if plan.verb not in (LinkOperation.PROMOTE, LinkOperation.FAILOVER, LinkOperation.REVERSE):
         return []
-    site = next(step.site for step in plan.steps if isinstance(step, WriteOrders))
+    site = next(step.site for step in plan.steps if isinstance(step, WriteLinkOrders))
     people = [name for name, user in service_users(topology, site).items() if user.role in (Role.CUSTOMER, Role.USER)]
     said: dict[str, str] = {}
     for topic in plan.logs:

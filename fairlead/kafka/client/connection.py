@@ -57,7 +57,7 @@ _REAUTHENTICATE_NOT_BEFORE: Final = 1.1  # seconds; brokers refuse a second logi
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _PendingRequest:
     correlation: int
     api_key: int
     future: asyncio.Future[bytearray]
@@ -78,7 +78,7 @@ class Connection(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._closed = self._loop.create_future()
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[_PendingRequest] = deque()
         self._correlation = 0
         self._prefix = bytearray(4)
         self._frame: bytearray | None = None
@@ -88,7 +88,7 @@ class Connection(asyncio.BufferedProtocol):
         self.produce_version = produce_codec.VERSION  # the highest of ours that the broker offers, once prepared
         self.seconds = 0.0  # that the last answer took from its first byte to its last
         self._reason: WireError | None = None
-        self._held: list[tuple[_Waiting, bytes]] | None = None  # requests kept back during a new login
+        self._held: list[tuple[_PendingRequest, bytes]] | None = None  # requests kept back during a new login
         self._secret: SecretStr | None = None  # with which it logged in
         self._session_ends = 0.0  # when the broker closes the connection without a new login
         self._renewal: asyncio.TimerHandle | None = None
@@ -190,7 +190,7 @@ class Connection(asyncio.BufferedProtocol):
             head += b"\0"
         size = len(head) + sum(map(len, body))
         patience = seconds or self._timeout
-        waiting = _Waiting(correlation, api_key, future)
+        waiting = _PendingRequest(correlation, api_key, future)
         waiting.timer = self._loop.call_later(patience, self._too_late, waiting, patience)
         buffers = [_I32.pack(size) + head, *body]
         if held and self._held is not None:
@@ -203,7 +203,7 @@ class Connection(asyncio.BufferedProtocol):
             transport.writelines(cast("list[bytes]", buffers))
         return future
 
-    def _too_late(self, waiting: _Waiting, seconds: float) -> None:
+    def _too_late(self, waiting: _PendingRequest, seconds: float) -> None:
         now = self._loop.time()
         if now - waiting.timer.when() > HELD_UP:  # this process was busy, or the whole machine was suspended
             waiting.timer = self._loop.call_later(seconds, self._too_late, waiting, seconds)

@@ -23,13 +23,13 @@ from replication.operations.links.facts import PATIENCE, LinkEnd, LinkFacts, Lin
 from replication.operations.links.steps import (
     AwaitActed,
     AwaitFollowing,
+    EndOffset,
     Fence,
     LinkRun,
-    LogEnd,
     Settle,
     StillEqual,
     TellMissing,
-    WriteOrders,
+    WriteLinkOrders,
 )
 from replication.overrides import Override, OverrideKind
 from topologies.model import Link, Topology
@@ -144,7 +144,7 @@ def merge_plans(plans: Iterable[LinkPlan]) -> LinkPlan:
     all_ = list(plans)
     by_site: dict[str, dict[Override, None]] = {}
     for step in chain.from_iterable(plan.steps for plan in all_):
-        if isinstance(step, WriteOrders):
+        if isinstance(step, WriteLinkOrders):
             by_site.setdefault(step.site, {}).update(dict.fromkeys(step.orders))
     steps = chain.from_iterable(_written(site, tuple(orders)) for site, orders in by_site.items())
     notes = dict.fromkeys(chain.from_iterable(plan.notes for plan in all_))
@@ -528,12 +528,12 @@ def _order_for(
 
 def _written(site: str, orders: tuple[Override, ...]) -> Steps:
     """Return the steps that append orders at a site and wait for its replicator."""
-    return (WriteOrders(site, orders), AwaitActed(site, orders))
+    return (WriteLinkOrders(site, orders), AwaitActed(site, orders))
 
 
-def _ends_of(end: LinkEnd, topics: Iterable[str]) -> tuple[LogEnd, ...]:
+def _ends_of(end: LinkEnd, topics: Iterable[str]) -> tuple[EndOffset, ...]:
     """Return every partition's end of some topics."""
-    return tuple(LogEnd(str(tp), offset) for topic in topics for tp, offset in end.partitions(topic).items())
+    return tuple(EndOffset(str(tp), offset) for topic in topics for tp, offset in end.partitions(topic).items())
 
 
 def _refuse_any(verb: LinkOperation, reasons: Iterable[RefusalReason]) -> None:

@@ -39,7 +39,7 @@ class LinkRun:
     fenced: dict[str, dict[str, int]] = field(default_factory=dict)  # per site, the offsets of its logs' fences
     silent_site: str | None = None  # the site whose replicator did not show that it has acted
 
-    async def ends(self, site: str, ends: Iterable[LogEnd]) -> dict[str, int]:
+    async def ends(self, site: str, ends: Iterable[EndOffset]) -> dict[str, int]:
         """Return the current ends of these logs at a site, including new partitions."""
         topics = {each.log.partition("/")[0] for each in ends}
         found: dict[TopicPartition, int] = await self.access.ends(site, topics.__contains__)
@@ -77,7 +77,7 @@ async def carry_out(plan: Plan[LinkRun], run: LinkRun) -> LinkRun:
 
 
 @dataclass(frozen=True, slots=True)
-class LogEnd:
+class EndOffset:
     """A log (``topic`` or ``topic/partition``) and its end offset."""
 
     log: str
@@ -90,7 +90,7 @@ class Settle(PlanStep[LinkRun]):
 
     source: str
     target: str
-    ends: tuple[LogEnd, ...]
+    ends: tuple[EndOffset, ...]
     seconds: float
 
     def describe(self) -> str:
@@ -119,11 +119,15 @@ class Settle(PlanStep[LinkRun]):
 
 
 @dataclass(frozen=True, slots=True)
-class WriteOrders(PlanStep[LinkRun]):
+class WriteLinkOrders(PlanStep[LinkRun]):
     """Append these orders to the topic of orders at ``site``."""
 
     site: str
     orders: tuple[Override, ...]
+
+    @property
+    def kind(self) -> str:
+        return "WriteOrders"
 
     def describe(self) -> str:
         return f"append to {ORDERS_TOPIC} at {self.site}"
@@ -179,7 +183,7 @@ class StillEqual(PlanStep[LinkRun]):
 
     source: str
     target: str
-    ends: tuple[LogEnd, ...]
+    ends: tuple[EndOffset, ...]
     undo: tuple[Override, ...]
 
     def describe(self) -> str:
@@ -209,7 +213,7 @@ class Fence(PlanStep[LinkRun]):
     """
 
     site: str
-    ends: tuple[LogEnd, ...]
+    ends: tuple[EndOffset, ...]
     time_ms: int  # timestamp of the fillers, the same at both ends
     undo_at: str = ""
     undo: tuple[Override, ...] = ()
@@ -245,7 +249,7 @@ class TellMissing(PlanStep[LinkRun]):
 
     source: str
     target: str
-    ends: tuple[LogEnd, ...]
+    ends: tuple[EndOffset, ...]
 
     def describe(self) -> str:
         return f"report records that {self.source} may have and {self.target} lacks"
@@ -330,11 +334,11 @@ def describe(order: Override) -> str:
     return f"{order.kind} {' on '.join(part for part in (what, on) if part)}{end}"
 
 
-def _each_end(ends: Sequence[LogEnd]) -> Iterator[PlanLine]:
+def _each_end(ends: Sequence[EndOffset]) -> Iterator[PlanLine]:
     return shortened([f"{each.log} ends at {each.end}" for each in ends])
 
 
-def _offsets(ends: Iterable[LogEnd]) -> dict[str, int]:
+def _offsets(ends: Iterable[EndOffset]) -> dict[str, int]:
     return {each.log: each.end for each in ends}
 
 

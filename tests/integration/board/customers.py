@@ -17,7 +17,7 @@ from starlette.applications import Starlette
 
 from board.app import create_app
 from board.security import COOKIE
-from board.service import Board
+from board.service import BoardService
 from board.sharing.protocol import PREFIX
 from fairlead.names import container_check_digit
 from tests.support.customer_tables import FeedRows
@@ -76,14 +76,14 @@ def hourly_rows() -> FeedRows:
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Board:
+def service(tmp_path_factory: pytest.TempPathFactory) -> BoardService:
     folder = tmp_path_factory.mktemp("board")
     context = open_topology("minimal")
     customers = {name: Customer(feed_at="tokyo", table=True) for name in CUSTOMERS}
     customers |= {"poor": Customer(feed_at="tokyo"), "early": Customer(feed_at="tokyo", table=True)}
     customers |= {"receiver": Customer(feed_at="tokyo", feed="coarse", table=True)}
     topology = context.topology.model_copy(update={"customers": customers})
-    found = Board(dataclasses.replace(context, topology=topology, folder=folder), "tokyo")
+    found = BoardService(dataclasses.replace(context, topology=topology, folder=folder), "tokyo")
     for name in CUSTOMERS:
         rows_of(name).write(found.paths, name)
     hourly_rows().write(found.paths, "receiver")
@@ -99,7 +99,7 @@ class Browser:
     """
 
     def __init__(
-        self, service: Board, runner: asyncio.Runner, app: Starlette, name: str | None, token: str = ""
+        self, service: BoardService, runner: asyncio.Runner, app: Starlette, name: str | None, token: str = ""
     ) -> None:
         cookies = {} if name is None else {COOKIE: service.sessions.open(name)[0]}
         hooks = {"response": [_check]}
@@ -134,7 +134,7 @@ def runner() -> Iterator[asyncio.Runner]:
 
 
 @pytest.fixture(scope="module")
-def browsers(service: Board, runner: asyncio.Runner) -> dict[str, Browser]:
+def browsers(service: BoardService, runner: asyncio.Runner) -> dict[str, Browser]:
     app = create_app(service)
     return {name: Browser(service, runner, app, name) for name in (*CUSTOMERS, "poor", "early")}
 

@@ -20,7 +20,7 @@ from pydantic import SecretStr
 from acl.rotate import rotate
 from board.openapi import SESSION
 from board.security import COOKIE
-from board.service import Board
+from board.service import BoardService
 from board.sessions import CHANGED_FOR
 from board.viewer import Access
 from fairlead.kafka.credentials import give_password, take_password
@@ -95,7 +95,7 @@ def watchful(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Wo
     """Give a second board of the site, which asks about passwords all the time."""
     monkeypatch.setattr("board.service._PASSWORDS_EVERY", 0.1)
     clock = RunningClock()
-    board = Board(world.context, PORT, clock=clock)
+    board = BoardService(world.context, PORT, clock=clock)
     with served(board) as address:
         yield replace(world, board=board, address=address), clock
 

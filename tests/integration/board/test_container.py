@@ -23,7 +23,7 @@ from board.app import create_app
 from board.audit import FILE
 from board.pages.container import LISTED, PAGES
 from board.security import COOKIE
-from board.service import Board
+from board.service import BoardService
 from board.viewer import LOCAL, Access
 from fairlead.home import run_folder
 from fairlead.records.alert import Evidence
@@ -40,15 +40,15 @@ SCRIPT = "<script>alert(1)</script>"
 EVIL = '"><img src=x onerror=alert(1)>'
 
 
-def board_of(home: Path, monkeypatch: pytest.MonkeyPatch) -> Board:
+def board_of(home: Path, monkeypatch: pytest.MonkeyPatch) -> BoardService:
     monkeypatch.setenv("FAIRLEAD_HOME", str(home))
-    return Board(open_topology("big-blue"), SITE)
+    return BoardService(open_topology("big-blue"), SITE)
 
 
 class Client:
     """A browser that has signed in; errors of the pages are raised."""
 
-    def __init__(self, board: Board, name: str) -> None:
+    def __init__(self, board: BoardService, name: str) -> None:
         self._app = create_app(board)
         self._cookies = {COOKIE: board.sessions.open(name)[0]}
 
@@ -61,7 +61,7 @@ class Client:
             return await client.get(path, params=params)
 
 
-def client_of(board: Board, name: str = LOCAL.name) -> Client:
+def client_of(board: BoardService, name: str = LOCAL.name) -> Client:
     return Client(board, name)
 
 
@@ -95,16 +95,16 @@ def _replace(folder: Path, name: str, **texts: str) -> None:
 
 
 @pytest.fixture
-def board(home: Path, monkeypatch: pytest.MonkeyPatch) -> Board:
+def board(home: Path, monkeypatch: pytest.MonkeyPatch) -> BoardService:
     return board_of(home, monkeypatch)
 
 
 @pytest.fixture
-def client(board: Board) -> Client:
+def client(board: BoardService) -> Client:
     return client_of(board)
 
 
-def noted(board: Board) -> list[dict[str, str]]:
+def noted(board: BoardService) -> list[dict[str, str]]:
     file = run_folder(board.context.folder, SITE) / FILE
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
@@ -176,7 +176,7 @@ def test_a_number_in_another_form_leads_to_the_page(client: Client, spelt: str) 
     assert (answer.status_code, answer.headers["location"]) == (307, f"/containers/{WARM}")
 
 
-def test_an_unknown_number_is_answered_with_the_nearest(client: Client, board: Board) -> None:
+def test_an_unknown_number_is_answered_with_the_nearest(client: Client, board: BoardService) -> None:
     before = noted(board)
     typo = WARM[:10] + str((int(WARM[10]) + 1) % 10)
     for path in (f"/containers/{typo}", f"/containers/{typo}/latest", f"/containers/{typo}/pack"):
@@ -237,7 +237,7 @@ def _rows_of(file: str) -> list[dict[str, Any]]:
 
 
 def test_its_open_alerts_are_there_before_the_tables_have_them(
-    client: Client, board: Board, monkeypatch: pytest.MonkeyPatch
+    client: Client, board: BoardService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = (Evidence(name="door", weight=1.0, detail=SCRIPT),)
     found = [alert(WARM, evidence=said), alert(ON_DOCK)]
@@ -252,7 +252,7 @@ def test_its_open_alerts_are_there_before_the_tables_have_them(
 # --- the audit log
 
 
-def test_who_looked_at_which_container_is_noted(client: Client, board: Board) -> None:
+def test_who_looked_at_which_container_is_noted(client: Client, board: BoardService) -> None:
     before = len(noted(board))
     client.get(f"/containers/{WARM}")
     client.get(f"/containers/{WARM}")
@@ -273,7 +273,7 @@ def test_who_looked_at_which_container_is_noted(client: Client, board: Board) ->
     )  # fmt: skip
 
 
-def test_nothing_is_shown_that_cannot_be_noted(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_shown_that_cannot_be_noted(board: BoardService, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise OSError("the disk is full")
 
@@ -409,6 +409,6 @@ def test_all_pages_are_for_staff() -> None:
     assert {page.method for page in PAGES} == {"GET"}
 
 
-def test_a_customer_sees_no_container_here(board: Board) -> None:
+def test_a_customer_sees_no_container_here(board: BoardService) -> None:
     customer = next(iter(board.topology.customers))
     assert client_of(board, customer).get(f"/containers/{WARM}").status_code == 404

@@ -19,7 +19,7 @@ import pytest
 
 from board.app import create_app
 from board.openapi import TOKEN
-from board.service import Board
+from board.service import BoardService
 from board.sharing.protocol import PREFIX
 from board.sharing.routes import routes
 from board.sharing.service import SharingService
@@ -50,7 +50,7 @@ NOBODYS: Values = {
 class World:
     """The application with all its routes, and a browser for each customer."""
 
-    board: Board
+    board: BoardService
     browsers: dict[str, Browser]
     nobody: Browser
     staff: Browser
@@ -100,7 +100,7 @@ def shore_rows() -> dict[str, list[dict[str, Any]]]:
 
 
 @pytest.fixture(scope="module")
-def world(service: Board, runner: asyncio.Runner) -> Iterator[World]:
+def world(service: BoardService, runner: asyncio.Runner) -> Iterator[World]:
     folder = service.context.folder
     fill(folder, shore_rows())
     assert fill_feeds(folder, service.topology, {}, 0) > 0

@@ -28,7 +28,7 @@ from starlette.routing import Route
 from board.app import create_app
 from board.oidc import LASTS
 from board.security import COOKIE
-from board.service import Board
+from board.service import BoardService
 from board.sign_in import SignedIn
 from board.viewer import Viewer
 from fairlead.kafka.credentials import PasswordVersion
@@ -134,7 +134,7 @@ class Front:
     """A board and its provider, without brokers: whoever signs in here needs no password."""
 
     provider: Provider
-    board: Board
+    board: BoardService
     clock: Clock
 
     def client(self, host: str = "127.0.0.1:8321") -> httpx.AsyncClient:
@@ -172,10 +172,10 @@ def forger() -> Iterator[Provider]:
         yield provider
 
 
-def opened(folder: Path, issuer: str, clock: Clock, claim: str = "email", passwords: str = "true") -> Board:
+def opened(folder: Path, issuer: str, clock: Clock, claim: str = "email", passwords: str = "true") -> BoardService:
     file = folder / "oidc.yaml"
     file.write_text(TOPOLOGY.format(issuer=issuer, claim=claim, passwords=passwords), encoding="utf-8")
-    return Board(open_topology(str(file)), "tokyo", clock=clock)
+    return BoardService(open_topology(str(file)), "tokyo", clock=clock)
 
 
 @pytest.fixture
@@ -525,7 +525,7 @@ async def test_without_a_provider_passwords_are_the_only_way(
     front: Front, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAIRLEAD_HOME", str(tmp_path))
-    front.board = Board(open_topology("minimal"), "tokyo")
+    front.board = BoardService(open_topology("minimal"), "tokyo")
     async with front.client() as client:
         assert "oidc" not in (await client.get("/sign-in")).text
         for path in ("/sign-in/oidc", RETURN):

@@ -10,7 +10,7 @@ import pytest
 from playwright.async_api import Page, expect
 
 from board.pages.voyage import voyage_file
-from board.service import Board
+from board.service import BoardService
 from tests.integration.board.world import IMO, PORT, START, World, alert, port_call
 from tests.support.browser import PHONE, Pages, check_accessibility, load_again, screenshot, sideways
 from tests.unit.simulators.report.test_report import report
@@ -109,7 +109,7 @@ async def test_a_departure_and_loaded_boxes_appear_on_an_open_voyage(world: Worl
 async def test_a_voyage_in_one_file_draws_without_a_server(world: World, pages: Pages, tmp_path: Path) -> None:
     """With the policy that the file brings, in a browser that would report what it forbids."""
     world.raise_alert(RAISED)
-    board = Board(world.context, PORT)
+    board = BoardService(world.context, PORT)
     made = report(topology="board", scenario="harbour")
     file = tmp_path / "report.html"
     file.write_text(await voyage_file(board, made), encoding="utf-8")

@@ -22,7 +22,7 @@ from playwright.async_api import Page, expect
 from board.app import create_app
 from board.own_feed import WHATS, open_own_feed
 from board.security import COOKIE
-from board.service import Board
+from board.service import BoardService
 from tests.integration.board.customers import (
     CUSTOMERS,
     MINUTE,
@@ -92,7 +92,7 @@ def test_a_number_is_found_as_people_write_it(browsers: dict[str, Browser]) -> N
         assert box in browsers[CUSTOMERS[0]].get(f"/mine/{written}").text
 
 
-def test_only_customers_have_a_portal(service: Board, runner: asyncio.Runner) -> None:
+def test_only_customers_have_a_portal(service: BoardService, runner: asyncio.Runner) -> None:
     app = create_app(service)
     for name, status in (("(this machine)", 404), ("nobody", 303), (None, 303)):
         browser = Browser(service, runner, app, name)
@@ -111,7 +111,7 @@ def test_a_customer_without_a_table_is_told_what_to_ask_for(browsers: dict[str, 
         assert browsers[name].get(address).status_code == 404
 
 
-def test_a_compaction_is_no_news(service: Board, browsers: dict[str, Browser]) -> None:
+def test_a_compaction_is_no_news(service: BoardService, browsers: dict[str, Browser]) -> None:
     customer = CUSTOMERS[17]
     again = rows_of(customer)
     for row in again.rows:
@@ -131,7 +131,7 @@ def test_a_compaction_is_no_news(service: Board, browsers: dict[str, Browser]) -
     assert cells.count("\n") == 1 + 8  # each record once
 
 
-def test_a_broken_table_names_no_files(service: Board, browsers: dict[str, Browser]) -> None:
+def test_a_broken_table_names_no_files(service: BoardService, browsers: dict[str, Browser]) -> None:
     customer = CUSTOMERS[19]
     for file in Path(service.paths.customer(customer)).glob("*.parquet"):
         file.unlink()
@@ -171,7 +171,7 @@ def test_the_files_have_the_rows_of_the_table(browsers: dict[str, Browser]) -> N
 SCRIPT = "</script><script>alert(1)</script><img src=x onerror=alert(1)>"
 
 
-def test_a_script_in_a_record_comes_out_as_text(service: Board, browsers: dict[str, Browser]) -> None:
+def test_a_script_in_a_record_comes_out_as_text(service: BoardService, browsers: dict[str, Browser]) -> None:
     customer, rows = CUSTOMERS[18], FeedRows()
     box = "BIGU<b>1"
     hostile: dict[str, Any] = {"voyageReference": SCRIPT, "UNLocationCode": SCRIPT}
@@ -204,7 +204,7 @@ def test_a_script_in_a_record_comes_out_as_text(service: Board, browsers: dict[s
 class Served:
     """The same tables, looked at over HTTP."""
 
-    board: Board
+    board: BoardService
     address: str
 
     async def open(self, pages: Pages, customer: str, path: str, *, width: int = 1280, dark: bool = False) -> Page:
@@ -216,8 +216,8 @@ class Served:
 
 
 @pytest.fixture(scope="module")
-def portal(service: Board) -> Iterator[Served]:
-    made = Board(service.context, "tokyo")  # answers that a board keeps belong to its event loop
+def portal(service: BoardService) -> Iterator[Served]:
+    made = BoardService(service.context, "tokyo")  # answers that a board keeps belong to its event loop
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("board.pages.live._LOOK", 0.2)
         with served(create_app(made), lifespan=True) as address:

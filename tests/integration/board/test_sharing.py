@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 from board.app import create_app
 from board.openapi import TOKEN
 from board.server import shares
-from board.service import Board
+from board.service import BoardService
 from board.sharing.content import SHARED
 from board.sharing.protocol import PREFIX
 from board.sharing.routes import routes
@@ -443,7 +443,7 @@ def test_every_route_is_below_the_prefix_and_private(world: World, endpoint: str
 async def test_the_board_serves_shares(world: World) -> None:
     local = LocalSiteRegistry(world.folder)
     context = Context("fleet", world.topology, world.folder, local, EndpointResolver(world.topology, local))
-    service = Board(context, "tokyo")
+    service = BoardService(context, "tokyo")
     app = create_app(service, hosts=["board.example.com", "localhost"], further=shares(service))
     path, headers = table_path("ducks", "readings", "query"), {"Authorization": f"Bearer {world.token('ducks')}"}
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), headers=headers) as client:

@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from acl.apply import apply_topology
 from board.server import Listen, serving
-from board.service import Board
+from board.service import BoardService
 from board.sign_in import Throttle
 from board.viewer import LOCAL
 from fairlead.kafka.admin import create_logs
@@ -63,7 +63,7 @@ class World:
     """The site, the board's address, and ways to sign in and to raise alerts."""
 
     context: Context
-    board: Board
+    board: BoardService
     address: str
     local: LocalSites = field(repr=False)
 
@@ -227,7 +227,7 @@ TABLES: Rows = {
 
 
 @contextlib.contextmanager
-def served(board: Board) -> Iterator[str]:
+def served(board: BoardService) -> Iterator[str]:
     """Serve a board in a thread with an event loop of its own; give its address."""
     ready, ended = threading.Event(), threading.Event()
     found: list[str] = []
@@ -271,7 +271,7 @@ def started(tmp_path_factory: pytest.TempPathFactory, new_sites: NewSites) -> It
         try:
             apply_topology(context.topology, context.resolver, sites=[PORT])
             fill(context.folder, TABLES)
-            board = Board(context, PORT)
+            board = BoardService(context, PORT)
             with served(board) as address:
                 world = World(context, board, address, local)
                 world.append(f"alerts.{PORT}", b"{}")  # so that the log exists; the board logs it and goes on

@@ -18,7 +18,7 @@ import pytest
 from confluent_kafka import KafkaException
 
 from fairlead.local.sites import LocalSites, What
-from simulators.voyage.sender import Sender
+from simulators.voyage.sender import MqttSender
 from tests.integration.edge.fleet import EVENTS, Fleet, child, now, until
 from tests.unit.edge.samples import reading, readings_topic
 
@@ -35,7 +35,7 @@ PAUSE = 0.02  # seconds between two rounds of readings
 class Quay:
     """Boxes at the port with devices that publish continuously."""
 
-    def __init__(self, fleet: Fleet, device: Sender) -> None:
+    def __init__(self, fleet: Fleet, device: MqttSender) -> None:
         self._fleet = fleet
         self._device = device
         self.boxes = [fleet.new_box() for _ in range(BOXES)]
@@ -84,7 +84,7 @@ async def storm(fleet: Fleet, sites: LocalSites, kills: list[Collection[str]], s
     """Publish, kill the named processes, restart them while publishing; once for each of ``kills``."""
     chance = random.Random(seed)  # noqa: S311 - moments, not secrets
     async with (
-        Sender(fleet.devices[fleet.port], f"quay-{fleet.port}") as device,
+        MqttSender(fleet.devices[fleet.port], f"quay-{fleet.port}") as device,
         contextlib.AsyncExitStack() as running,
     ):
         bridge = await running.enter_async_context(child(fleet, fleet.port))

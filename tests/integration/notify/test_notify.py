@@ -92,13 +92,13 @@ class Harbour:
             now=lambda: self.now,
         )
 
-    async def position(self, topology: Topology, route: str) -> service.Position | None:
+    async def position(self, topology: Topology, route: str) -> service.RoutePosition | None:
         logs, _ = (await positions(topology, self.endpoint))[self.name(route)]
         return logs.get(TP(self.alerts))
 
-    async def reaches(self, topology: Topology, route: str, offset: int) -> service.Position:
+    async def reaches(self, topology: Topology, route: str, offset: int) -> service.RoutePosition:
         """Wait until a route has committed an offset of the log."""
-        found: service.Position | None = None
+        found: service.RoutePosition | None = None
 
         async def there() -> bool:
             nonlocal found

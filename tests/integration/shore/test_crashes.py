@@ -20,7 +20,7 @@ from shore.errors import CheckpointDamagedError, JobFailedError, SplitStateError
 from shore.jobs.runner import JOBS
 from shore.maintenance import compact, maintenance_session, plan_compaction
 from shore.paths import TablePaths
-from shore.repair.backfill import Span, apply_backfill
+from shore.repair.backfill import BackfillSpan, apply_backfill
 from shore.repair.backfill import plan_backfill as plan_backfill
 from shore.repair.rebuild import rebuild_job
 from shore.verify import Verification, verify
@@ -179,7 +179,7 @@ def test_lost_checkpoints_lost_tables_and_hands(shore_of: Shore, world: World) -
     assert not verify(shore_of.spark, world.topology(), world.endpoint, shore_of.folder, ["readings"]).ok
     more(world, 2)
     shore_of.run(*FEW)  # the jobs run despite the missing row
-    todo = plan_backfill(lake, world.topology(), world.endpoint, Span(T0 - dt.timedelta(days=3), None))
+    todo = plan_backfill(lake, world.topology(), world.endpoint, BackfillSpan(T0 - dt.timedelta(days=3), None))
     assert apply_backfill(todo, lake, world.topology())["readings + readings_rejected"] == 1
     shore_of.run(*FEW)
     after = proven(shore_of, world, FEW).of("readings")

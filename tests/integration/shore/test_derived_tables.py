@@ -23,7 +23,7 @@ from shore.jobs.model import Job
 from shore.jobs.runner import JOBS
 from shore.maintenance import ExpiryStep, expire, maintenance_session
 from shore.paths import TablePaths
-from shore.repair.backfill import ALWAYS, Span, count_odd_rows, plan_backfill, recompute
+from shore.repair.backfill import ALWAYS, BackfillSpan, count_odd_rows, plan_backfill, recompute
 from shore.repair.rebuild import rebuild_job
 from shore.tables import TABLES
 from shore.tables.alerts_ashore import ALERTS_ASHORE, table_of
@@ -144,11 +144,11 @@ def test_a_span_bounds_what_is_made_again(lake: Lake, topology: Topology) -> Non
     days = sorted({time.replace(hour=0, minute=0) for time in times})
     first, last = times.index(min(times)), times.index(max(times))
     put(lake, "conditions", changed(changed(right, "readings", first, 777), "readings", last, 777))
-    span = Span(days[-1], days[-1] + DAY)
+    span = BackfillSpan(days[-1], days[-1] + DAY)
     assert count_odd_rows(derived, lake, topology, span) == 1
     assert recompute(derived, lake, topology, span) == 1
     assert count_odd_rows(derived, lake, topology, ALWAYS) == 1
-    assert count_odd_rows(derived, lake, topology, Span(None, max(times))) == 1  # a span excludes its end
+    assert count_odd_rows(derived, lake, topology, BackfillSpan(None, max(times))) == 1  # a span excludes its end
     assert rows(lake, "conditions")["readings"].to_pylist().count(777) == 1
     put(lake, "custody", changed(rows(lake, "custody"), "holder", 0, "nobody"))
     assert count_odd_rows(line("custody"), lake, topology, span) == 1  # no time column: the span is ignored

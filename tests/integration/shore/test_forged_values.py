@@ -28,7 +28,7 @@ from shore.jobs.checkpoint import read_checkpoint, table_ids
 from shore.jobs.runner import JOBS
 from shore.paths import TablePaths
 from shore.repair import backfill
-from shore.repair.backfill import Span
+from shore.repair.backfill import BackfillSpan
 from shore.tables import TABLES
 from shore.tables.feeds import CUSTOMER_FEED
 from shore.tables.graph import BY_NAME
@@ -96,7 +96,7 @@ class Proven:
 
     def backfill(self, *tables: str, since: dt.datetime | None = None) -> backfill.Backfill:
         topology = _topology(self.world)
-        return backfill.plan_backfill(self.lake, topology, self.world.endpoint, Span(since), tables)
+        return backfill.plan_backfill(self.lake, topology, self.world.endpoint, BackfillSpan(since), tables)
 
     def forge(
         self,

@@ -27,7 +27,7 @@ from shore.delta.commit import Between, create_table, create_tables, replace_row
 from shore.delta.lake import Lake
 from shore.feeds.readers import kept_tables
 from shore.jobs.checkpoint import commit_actions, write_checkpoint
-from shore.jobs.maintenance import Maintenance, unread_by
+from shore.jobs.maintenance import TableMaintenance, unread_by
 from shore.jobs.status import MaintenanceStatus, read_maintenance
 from shore.maintenance import (
     FEW,
@@ -447,18 +447,18 @@ def topology_of(*customers: str, **shore: object) -> Topology:
 
 
 @pytest.fixture
-def upkeep(tmp_path: Path, paths: TablePaths) -> Callable[..., Maintenance]:
+def upkeep(tmp_path: Path, paths: TablePaths) -> Callable[..., TableMaintenance]:
     (tmp_path / "run").mkdir()
 
-    def make(**shore: object) -> Maintenance:
+    def make(**shore: object) -> TableMaintenance:
         topology = topology_of(**shore)
         assert topology.shore is not None
-        return Maintenance(topology, topology.shore, tmp_path, paths, [])
+        return TableMaintenance(topology, topology.shore, tmp_path, paths, [])
 
     return make
 
 
-def test_each_verb_has_its_time(upkeep: Callable[..., Maintenance]) -> None:
+def test_each_verb_has_its_time(upkeep: Callable[..., TableMaintenance]) -> None:
     retention = {"readings": "100d"}
     assert upkeep(retention=retention).due(NOW) == []
     assert upkeep(retention=retention).due(NOW + dt.timedelta(minutes=59)) == []  # the first run noted its time
@@ -469,7 +469,7 @@ def test_each_verb_has_its_time(upkeep: Callable[..., Maintenance]) -> None:
 
 
 def test_a_run_looks_after_its_tables(
-    upkeep: Callable[..., Maintenance], paths: TablePaths, tmp_path: Path, spark: SparkSession
+    upkeep: Callable[..., TableMaintenance], paths: TablePaths, tmp_path: Path, spark: SparkSession
 ) -> None:
     fill(paths, 12)
     fill(paths, 12, table="events")

@@ -19,7 +19,7 @@ from shore.feeds.readers import FeedReader
 from shore.jobs import move
 from shore.jobs.runner import JOBS
 from shore.paths import TablePaths
-from shore.repair.backfill import Span, apply_backfill, plan_backfill
+from shore.repair.backfill import BackfillSpan, apply_backfill, plan_backfill
 from shore.sink.takeover import to_restore
 from shore.site import HeldLog, SiteRecord, read_site
 from shore.tables import TABLES
@@ -175,7 +175,9 @@ def test_a_log_with_another_history_at_the_new_site_is_named_and_not_read_on(mov
     assert "readings + readings_rejected" in moving.different("readings")
 
     lake = Lake(moving.spark, moving.paths)
-    todo = plan_backfill(lake, moving.topology, new.endpoint, Span(None, None), ("readings",), tell=lambda what: None)
+    todo = plan_backfill(
+        lake, moving.topology, new.endpoint, BackfillSpan(None, None), ("readings",), tell=lambda what: None
+    )
     apply_backfill(todo, lake, moving.topology, tell=lambda what: None)
     moving.run(new, "readings")
     assert moving.held("readings") == {}

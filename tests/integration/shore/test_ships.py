@@ -207,7 +207,7 @@ def test_positions_of_a_visit_are_read_back_to_its_beginning(
     ships_needed = ships.needed
     fleet.add(positions=[position(1, 0, SEA), position(2, 1, TOKYO)])
     monkeypatch.setattr(ships, "needed", needed)
-    ships.update_visits(fleet.lake, {STAR: ships.Span(micros_of(at(24 * days)), micros_of(at(24 * days)))})
+    ships.update_visits(fleet.lake, {STAR: ships.TimeSpan(micros_of(at(24 * days)), micros_of(at(24 * days)))})
     assert len(read) == {5: 1, 30: 2, 90: 3}[days]
     assert (read[-1] is None) == (days == 90)
     fleet.add(positions=[position(3, 24 * days, TOKYO)])

@@ -31,7 +31,7 @@ from shore.lag import job_lags
 from shore.maintenance import ExpiryStep, expire, maintenance_session
 from shore.paths import TablePaths
 from shore.repair import backfill
-from shore.repair.backfill import Span
+from shore.repair.backfill import BackfillSpan
 from shore.repair.logs import LogRepair, find_odd_rows, repair_logs
 from shore.repair.rebuild import Rebuilt, rebuild_job
 from shore.sink.exactly_once import FeedSink, check_whole
@@ -89,7 +89,7 @@ class Tables:
         fresh.write.format("delta").mode(mode).save(self.paths.table(table))
 
     def backfill(self, since: dt.datetime | None = None, until: dt.datetime | None = None) -> dict[str, int]:
-        span, world = Span(since, until), self.world
+        span, world = BackfillSpan(since, until), self.world
         todo = backfill.plan_backfill(self.lake, world.topology(), world.endpoint, span, ["readings"])
         return backfill.apply_backfill(todo, self.lake, world.topology())
 

@@ -25,7 +25,7 @@ from fairlead.kafka.endpoint import KafkaEndpoint, MqttEndpoint
 from fairlead.kafka.protocol.errors import AuthenticationFailed, ConnectionLost
 from fairlead.local import mosquitto, processes
 from fairlead.local.registry import LocalSite
-from simulators.voyage.sender import Sender
+from simulators.voyage.sender import MqttSender
 from tests.integration.edge.fleet import until
 from tests.integration.tls.conftest import SITE, Secure
 from tests.integration.tls.elsewhere import relay
@@ -96,7 +96,7 @@ async def refused_by_mqtt(mqtt: MqttEndpoint, words: str) -> None:
         await asyncio.to_thread(end_session, mqtt, "test-visit")
     with pytest.raises(UntrustedError, match=words):
         await asyncio.to_thread(Publisher(mqtt).open)
-    async with Sender(mqtt, "test-sender") as sender:
+    async with MqttSender(mqtt, "test-sender") as sender:
         sender.send("fairlead/v1/barrier", b"never")
         with pytest.raises(RefusedError, match=words):
             await asyncio.wait_for(sender.flush(), PATIENCE)

@@ -16,7 +16,7 @@ from fairlead.errors import ConfigurationError
 from fairlead.kafka.admin import require_answer
 from fairlead.kafka.endpoint import KafkaEndpoint, MqttEndpoint
 from fairlead.waiting import in_background
-from simulators.voyage.sender import Sender
+from simulators.voyage.sender import MqttSender
 from tests.integration.edge.fleet import EVENTS, Fleet, make_fleet, now, until
 from tests.integration.tls.conftest import SITE, Secure
 from tests.unit.edge.samples import reading, readings_topic
@@ -33,7 +33,7 @@ def fleet(kafka: Callable[..., KafkaEndpoint], mqtt: Callable[..., MqttEndpoint]
 class Device:
     """One box that comes in through the gate and sends readings until ``stop``."""
 
-    def __init__(self, fleet: Fleet, sender: Sender) -> None:
+    def __init__(self, fleet: Fleet, sender: MqttSender) -> None:
         self._fleet, self._sender = fleet, sender
         self.box = fleet.new_box()
         self.published = 0
@@ -72,7 +72,7 @@ async def test_certificates_are_renewed_and_no_reading_is_lost(secure: Secure, f
         assert done.exit_code == 0, done.output
 
     pids = secure.local.status()[SITE].pids
-    async with fleet.running(fleet.port) as bridge, Sender(fleet.devices[fleet.port], "quay") as sender:
+    async with fleet.running(fleet.port) as bridge, MqttSender(fleet.devices[fleet.port], "quay") as sender:
         device = Device(fleet, sender)
         async with device.publishing():
             await device.more()

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Consumer
 from pydantic import SecretStr
 
-from fairlead.cli.commands.feed import Client, KafkaClient, Recipe, recipe, script
+from fairlead.cli.commands.feed import ClientKind, KafkaClient, Recipe, recipe, script
 from fairlead.errors import ConfigurationError
 from fairlead.kafka.endpoint import KafkaEndpoint
 
@@ -74,7 +74,7 @@ def test_a_group_cannot_add_a_line_or_a_command(kind: KafkaClient, tmp_path: Pat
 def test_librdkafka_knows_every_setting_of_kcats_file() -> None:
     """kcat gives its file's lines to librdkafka as they are, and so does this."""
     for endpoint, security in ((PLAIN, "SASL_PLAINTEXT"), (SECURE, "SASL_SSL")):
-        text = made(Client.KCAT, endpoint, password=endpoint.password).files["kcat.conf"]
+        text = made(ClientKind.KCAT, endpoint, password=endpoint.password).files["kcat.conf"]
         settings = dict(line.split("=", 1) for line in text.splitlines())
         assert settings["security.protocol"] == security
         assert settings.get("ssl.ca.location") == (str(endpoint.tls_ca) if endpoint.tls_ca else None)
@@ -84,18 +84,18 @@ def test_librdkafka_knows_every_setting_of_kcats_file() -> None:
 
 def test_tls_without_an_authority_of_its_own_takes_the_machines() -> None:
     endpoint = KafkaEndpoint("la", (("kafka.example", 9093),), "ducks", SecretStr(PASSWORD), True)
-    assert "truststore" not in made(Client.CONSOLE, endpoint).files["client.properties"]
-    assert "ssl.ca" not in made(Client.PYTHON, endpoint).files["feed.py"]
-    assert "SASL_SSL" in made(Client.PYTHON, endpoint).files["feed.py"]
+    assert "truststore" not in made(ClientKind.CONSOLE, endpoint).files["client.properties"]
+    assert "ssl.ca" not in made(ClientKind.PYTHON, endpoint).files["feed.py"]
+    assert "SASL_SSL" in made(ClientKind.PYTHON, endpoint).files["feed.py"]
 
 
 def test_keys_by_their_beginning() -> None:
     topics = ("red.REDU99*", "red.REDU9812345")
-    kcat = made(Client.KCAT, PLAIN, *topics)
+    kcat = made(ClientKind.KCAT, PLAIN, *topics)
     assert "'^red\\.REDU99.*$' '^red\\.REDU9812345$'" in kcat.command
-    assert "--include 'red\\.REDU99.*|red\\.REDU9812345'" in made(Client.CONSOLE, PLAIN, *topics).command
-    assert "['^red\\\\.REDU99', 'red.REDU9812345']" in made(Client.PYTHON, PLAIN, *topics).files["feed.py"]
-    assert "--include 'red\\.REDU99.*'" in made(Client.CONSOLE, PLAIN, "red.REDU99*").command
+    assert "--include 'red\\.REDU99.*|red\\.REDU9812345'" in made(ClientKind.CONSOLE, PLAIN, *topics).command
+    assert "['^red\\\\.REDU99', 'red.REDU9812345']" in made(ClientKind.PYTHON, PLAIN, *topics).files["feed.py"]
+    assert "--include 'red\\.REDU99.*'" in made(ClientKind.CONSOLE, PLAIN, "red.REDU99*").command
 
 
 def test_streams_as_well_as_single_logs() -> None:
@@ -105,10 +105,10 @@ def test_streams_as_well_as_single_logs() -> None:
     def file(kind: KafkaClient, name: str) -> str:
         return made(kind, PLAIN, "feeds.red", "red.").files[name]
 
-    assert command(Client.KCAT).endswith("-G ducks.kcat '^feeds\\.red$' '^red\\..*$'")
-    assert "--include 'feeds\\.red|red\\..*' " in command(Client.CONSOLE)
-    assert "subscribe(['feeds.red', '^red\\\\.'])" in file(Client.PYTHON, "feed.py")
-    assert 'compile("feeds\\\\.red|red\\\\..*")' in file(Client.JAVA, "Feed.java")
+    assert command(ClientKind.KCAT).endswith("-G ducks.kcat '^feeds\\.red$' '^red\\..*$'")
+    assert "--include 'feeds\\.red|red\\..*' " in command(ClientKind.CONSOLE)
+    assert "subscribe(['feeds.red', '^red\\\\.'])" in file(ClientKind.PYTHON, "feed.py")
+    assert 'compile("feeds\\\\.red|red\\\\..*")' in file(ClientKind.JAVA, "Feed.java")
 
 
 _NO_TOPIC_YET = """
@@ -155,7 +155,7 @@ class Consumer:
 
 def test_the_python_program_waits_for_a_feed_that_shore_has_not_made_yet(tmp_path: Path) -> None:
     (tmp_path / "confluent_kafka.py").write_text(_NO_TOPIC_YET)
-    (tmp_path / "feed.py").write_text(made(Client.PYTHON, password=PLAIN.password).files["feed.py"])
+    (tmp_path / "feed.py").write_text(made(ClientKind.PYTHON, password=PLAIN.password).files["feed.py"])
     done = subprocess.run([sys.executable, "feed.py"], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stderr == "nothing yet: feeds.ducks is made by fairlead shore run\n"
     assert done.stdout == "BIGU1000010 {}\n"
@@ -163,6 +163,6 @@ def test_the_python_program_waits_for_a_feed_that_shore_has_not_made_yet(tmp_pat
 
 def test_clients_look_soon_again_for_a_feed_that_is_missing() -> None:
     """Their own default is five minutes."""
-    assert "'topic.metadata.refresh.interval.ms': '10000'" in made(Client.PYTHON).files["feed.py"]
-    assert "metadata.max.age.ms=10000\n" in made(Client.JAVA).files["client.properties"]
-    assert any("fairlead shore run makes it" in note for note in made(Client.KCAT).notes)
+    assert "'topic.metadata.refresh.interval.ms': '10000'" in made(ClientKind.PYTHON).files["feed.py"]
+    assert "metadata.max.age.ms=10000\n" in made(ClientKind.JAVA).files["client.properties"]
+    assert any("fairlead shore run makes it" in note for note in made(ClientKind.KCAT).notes)

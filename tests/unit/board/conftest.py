@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from board.service import Board
+from board.service import BoardService
 from topologies.context import open_topology
 
 
 @pytest.fixture
-def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Board:
+def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BoardService:
     monkeypatch.setenv("FAIRLEAD_HOME", str(tmp_path))
-    return Board(open_topology("minimal"), "tokyo")
+    return BoardService(open_topology("minimal"), "tokyo")

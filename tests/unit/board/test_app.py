@@ -10,7 +10,7 @@ import pytest
 import board.pages.container
 from board.app import create_app
 from board.pages.container import Listed
-from board.service import Board
+from board.service import BoardService
 from board.viewer import LOCAL
 from fairlead.errors import ConfigurationError, FairleadError, RefusedError, UnavailableError
 from shore.report.container import UnknownContainerError
@@ -20,7 +20,7 @@ NAME = "board.example.com"
 OWN = {"origin": "http://localhost"}
 
 
-def client(service: Board, address: str) -> httpx.AsyncClient:
+def client(service: BoardService, address: str) -> httpx.AsyncClient:
     transport = httpx.ASGITransport(create_app(service, hosts=["localhost", NAME]))
     return httpx.AsyncClient(transport=transport, base_url=address)
 
@@ -35,7 +35,7 @@ def client(service: Board, address: str) -> httpx.AsyncClient:
     ],
 )
 async def test_who_comes_over_tls_gets_a_cookie_and_a_policy_for_tls_alone(
-    service: Board, address: str, safe: bool
+    service: BoardService, address: str, safe: bool
 ) -> None:
     async with client(service, address) as browser:
         answer = await browser.get(f"/local/{service.sessions.link_for(LOCAL.name)}")
@@ -45,7 +45,7 @@ async def test_who_comes_over_tls_gets_a_cookie_and_a_policy_for_tls_alone(
 
 
 @pytest.mark.parametrize("path", ["/sign-in", "/no-such-page"])
-async def test_strangers_hear_nothing_of_the_sites_kafka(service: Board, path: str) -> None:
+async def test_strangers_hear_nothing_of_the_sites_kafka(service: BoardService, path: str) -> None:
     service.live.trouble = "Kafka of site 'tokyo' cannot be reached at 10.0.0.5:9093"
     async with client(service, "http://localhost") as browser:
         answer = await browser.get(path)
@@ -55,7 +55,7 @@ async def test_strangers_hear_nothing_of_the_sites_kafka(service: Board, path: s
 
 
 async def test_who_signs_in_while_kafka_is_away_has_typed_no_wrong_password(
-    service: Board, monkeypatch: pytest.MonkeyPatch
+    service: BoardService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def away(*_: object) -> None:
         raise UnavailableError("10.0.0.5:9093 does not answer", hint="look at 10.0.0.5")
@@ -72,7 +72,7 @@ async def test_who_signs_in_while_kafka_is_away_has_typed_no_wrong_password(
     ("error", "status"), [(UnavailableError, 503), (ConfigurationError, 404), (RefusedError, 409), (FairleadError, 500)]
 )
 async def test_only_who_reads_the_fleet_hears_where_something_is_wrong(
-    service: Board, monkeypatch: pytest.MonkeyPatch, error: type[FairleadError], status: int
+    service: BoardService, monkeypatch: pytest.MonkeyPatch, error: type[FairleadError], status: int
 ) -> None:
     async def away(*_: object) -> None:
         raise error("10.0.0.5:9093 does not answer", hint="look at 10.0.0.6")
@@ -87,7 +87,9 @@ async def test_only_who_reads_the_fleet_hears_where_something_is_wrong(
         assert answer.status_code == status and "10.0.0.5" in answer.text and "10.0.0.6" in answer.text
 
 
-async def test_a_container_that_is_not_known_leads_to_the_list(service: Board, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_container_that_is_not_known_leads_to_the_list(
+    service: BoardService, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def unknown(*_: object) -> None:
         raise UnknownContainerError("no table has container BIGU1000010")
 
@@ -111,7 +113,7 @@ BOX = dict.fromkeys(_COLUMNS) | {"tone": "good", "equipment_reference": "BIGU100
 
 @pytest.mark.parametrize("rows", [(), (BOX,)], ids=["empty", "one"])
 async def test_words_for_an_empty_list_are_on_the_page_only_while_it_is_empty(
-    service: Board, monkeypatch: pytest.MonkeyPatch, rows: tuple[dict[str, Any], ...]
+    service: BoardService, monkeypatch: pytest.MonkeyPatch, rows: tuple[dict[str, Any], ...]
 ) -> None:
     """Text browsers and programs read also what a style sheet hides."""
     listed = Listed(rows, dict.fromkeys(board.pages.container.TONES, len(rows)), NOW, ())

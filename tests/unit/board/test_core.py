@@ -13,7 +13,7 @@ from starlette.requests import Request
 from board.audit import AuditLog
 from board.security import host_of, is_same_origin, is_token, local_path, masked, origin_of
 from board.server import Listen, serving
-from board.service import Board
+from board.service import BoardService
 from board.sessions import CHANGED_FOR, IDLE, LONGEST, Sessions
 from board.sign_in import Throttle
 from board.viewer import LOCAL, Access, Viewer, viewer_of
@@ -394,7 +394,7 @@ def test_on_this_machine_or_with_tls_it_listens() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["missing", "no certificate"])
-async def test_a_certificate_that_cannot_be_read_is_named(tmp_path: Path, service: Board, wrong: str) -> None:
+async def test_a_certificate_that_cannot_be_read_is_named(tmp_path: Path, service: BoardService, wrong: str) -> None:
     file = tmp_path / "board.pem"
     if wrong == "no certificate":
         file.write_text("hello", encoding="utf-8")

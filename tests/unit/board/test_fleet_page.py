@@ -12,7 +12,7 @@ from starlette.requests import Request
 import board.pages.fleet
 from board.pages.fleet import _site as site_of
 from board.pages.fleet import status
-from board.service import Board
+from board.service import BoardService
 from fairlead.errors import UnavailableError
 
 
@@ -32,12 +32,12 @@ def known(**facts: Any) -> dict[str, Any]:
         ({"error": "the password of its user 'admin' is not set", "asked": False}, "not known here", "quiet"),
     ],
 )
-def test_a_site_is_up_down_or_not_known(service: Board, facts: dict[str, Any], state: str, tone: str) -> None:
+def test_a_site_is_up_down_or_not_known(service: BoardService, facts: dict[str, Any], state: str, tone: str) -> None:
     found = site_of(service, known(**facts))
     assert (found["state"], found["tone"]) == (state, tone)
 
 
-def test_services_without_a_status_file_here_are_not_called_stopped(service: Board) -> None:
+def test_services_without_a_status_file_here_are_not_called_stopped(service: BoardService) -> None:
     found = site_of(service, known())
     assert found["bridge_state"] == found["replicator_state"] == ("not known here", "quiet")
     stopped = {"running": False, "written_at": "2026-03-01T12:00:00+00:00"}
@@ -45,7 +45,7 @@ def test_services_without_a_status_file_here_are_not_called_stopped(service: Boa
 
 
 async def test_the_part_that_is_read_again_has_the_map_as_it_is_now(
-    service: Board, monkeypatch: pytest.MonkeyPatch
+    service: BoardService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     up = True
 
@@ -65,7 +65,7 @@ async def test_the_part_that_is_read_again_has_the_map_as_it_is_now(
         assert data is not None
         return [port["tone"] for port in json.loads(data[1])["ports"] if port["code"] == "JPTYO"]
 
-    def no_tables(_: Board) -> None:
+    def no_tables(_: BoardService) -> None:
         raise UnavailableError("the table is away")
 
     monkeypatch.setattr(service, "fleet_status", fleet_status)

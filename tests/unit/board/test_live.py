@@ -13,7 +13,7 @@ import board.live
 import board.pages.live
 from board.itinerary import Itineraries
 from board.live import Changed, LiveLogs, News, Subscription
-from board.service import Board
+from board.service import BoardService
 from fairlead.records import encode
 from fairlead.records.ship import Position
 from fairlead.waiting import in_background
@@ -129,7 +129,7 @@ def versions(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
 
 
 @pytest.fixture
-async def watched(service: Board, versions: dict[str, int]) -> AsyncIterator[Board]:
+async def watched(service: BoardService, versions: dict[str, int]) -> AsyncIterator[BoardService]:
     async with in_background(board.pages.live.watch(service)):
         yield service
 
@@ -141,7 +141,7 @@ async def hears_of_tables(subscription: Subscription) -> None:
 
 
 async def test_what_a_page_reads_when_it_hears_of_tables_is_from_after_the_change(
-    watched: Board, versions: dict[str, int]
+    watched: BoardService, versions: dict[str, int]
 ) -> None:
     async def shown() -> int:
         return await watched.read_once("page", lambda: versions["containers_now"], stale=60)
@@ -155,7 +155,7 @@ async def test_what_a_page_reads_when_it_hears_of_tables_is_from_after_the_chang
 
 
 async def test_a_page_hears_of_tables_that_changed_while_none_was_open(
-    watched: Board, versions: dict[str, int]
+    watched: BoardService, versions: dict[str, int]
 ) -> None:
     with watched.live.subscribe() as page:
         await hears_of_tables(page)

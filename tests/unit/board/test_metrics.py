@@ -12,27 +12,27 @@ import board.app
 from board.app import create_app
 from board.metrics import NOWHERE
 from board.prometheus import board_metrics
-from board.service import Board, Page
+from board.service import BoardService, Page
 from board.viewer import LOCAL, Access
 from tests.support.scraping import registry_of
 
 
-async def _break(_: Board, __: Request) -> Response:
+async def _break(_: BoardService, __: Request) -> Response:
     raise ArithmeticError("a mistake of ours")
 
 
 @pytest.fixture
-def service(service: Board, monkeypatch: pytest.MonkeyPatch) -> Board:
+def service(service: BoardService, monkeypatch: pytest.MonkeyPatch) -> BoardService:
     monkeypatch.setattr(board.app, "PAGES", (*board.app.PAGES, Page("/broken/{what}", _break, Access.ANYONE)))
     return service
 
 
 @pytest.fixture
-def registry(service: Board) -> CollectorRegistry:
+def registry(service: BoardService) -> CollectorRegistry:
     return registry_of(lambda: board_metrics([service.snapshot()]))
 
 
-async def test_requests_are_counted_by_page_and_status(service: Board, registry: CollectorRegistry) -> None:
+async def test_requests_are_counted_by_page_and_status(service: BoardService, registry: CollectorRegistry) -> None:
     transport = httpx.ASGITransport(create_app(service), raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
         for path in ("/sign-in", "/sign-in", "/ports/tokyo", "/no-such", "/no-more", "/broken/a", "/static/board.css"):
@@ -54,7 +54,7 @@ async def test_requests_are_counted_by_page_and_status(service: Board, registry:
     }
 
 
-def test_seconds_are_in_buckets(service: Board, registry: CollectorRegistry) -> None:
+def test_seconds_are_in_buckets(service: BoardService, registry: CollectorRegistry) -> None:
     for seconds in (0.01, 0.2, 0.3, 700.0):
         service.requests.count("/", 200, seconds)
     labels = {"site": "tokyo", "page": "/"}
@@ -66,7 +66,7 @@ def test_seconds_are_in_buckets(service: Board, registry: CollectorRegistry) -> 
     assert registry.get_sample_value("fairlead_board_request_seconds_sum", labels) == pytest.approx(700.51)
 
 
-def test_who_is_here_and_what_was_audited(service: Board, registry: CollectorRegistry) -> None:
+def test_who_is_here_and_what_was_audited(service: BoardService, registry: CollectorRegistry) -> None:
     token, _ = service.sessions.open(LOCAL.name)
     service.sessions.open("ducks")
     service.audit.note("sign-in-refused", "mallory", "10.0.0.1")

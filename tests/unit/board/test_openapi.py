@@ -26,9 +26,9 @@ import board.pages.voyage
 import board.sharing.protocol
 import board.sharing.routes
 from board.app import OPERATIONS, PAGES, create_app, openapi_document
-from board.openapi import Field, Operation, document
+from board.openapi import Field, PathOperation, document
 from board.server import shares
-from board.service import Board, Page
+from board.service import BoardService, Page
 from board.viewer import Access
 from tests.support.openapi import DOCUMENT
 
@@ -52,7 +52,7 @@ def test_the_document_is_openapi_31() -> None:
     assert DOCUMENT["openapi"].startswith("3.1")
 
 
-def test_every_route_is_in_the_document_and_nothing_else(service: Board) -> None:
+def test_every_route_is_in_the_document_and_nothing_else(service: BoardService) -> None:
     served: set[tuple[str, str]] = set()
     hidden = []
     for route in create_app(service, further=shares(service)).routes:
@@ -91,11 +91,11 @@ def test_what_delta_sharing_reads_is_described() -> None:
     }
 
 
-async def undescribed(_: Board, __: Request) -> Response:
+async def undescribed(_: BoardService, __: Request) -> Response:
     raise NotImplementedError
 
 
-async def described(_: Board, __: Request) -> Response:
+async def described(_: BoardService, __: Request) -> Response:
     """Say something."""
     raise NotImplementedError
 
@@ -110,7 +110,7 @@ def test_a_page_without_a_description_makes_no_document() -> None:
 
 
 def operation(page: Page) -> dict[str, Any]:
-    found: Operation = page.operation()
+    found: PathOperation = page.operation()
     return found.as_json()
 
 
@@ -130,7 +130,7 @@ def test_fields_go_where_the_request_has_them() -> None:
     assert sent["security"] == []
 
 
-async def test_the_board_serves_it_to_everybody_and_it_names_nothing_of_a_topology(service: Board) -> None:
+async def test_the_board_serves_it_to_everybody_and_it_names_nothing_of_a_topology(service: BoardService) -> None:
     transport = httpx.ASGITransport(create_app(service))
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
         answer = await client.get("/openapi.json")

@@ -18,7 +18,7 @@ from board.pages.live import _events as events_of
 from board.pages.port import PortView
 from board.pages.port import _concerns as concerns
 from board.security import COOKIE
-from board.service import Board
+from board.service import BoardService
 from board.viewer import LOCAL
 from fairlead.errors import UnavailableError
 from fairlead.records.alert import LEFT_PORT, Alert, Evidence
@@ -98,12 +98,12 @@ def test_an_alert_belongs_on_the_page_of_its_port_and_of_ships_that_come(
 
 
 @pytest.fixture
-def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Board:
+def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BoardService:
     monkeypatch.setenv("FAIRLEAD_HOME", str(tmp_path))
-    return Board(open_topology("big-blue"), "singapore")
+    return BoardService(open_topology("big-blue"), "singapore")
 
 
-def asked(service: Board, path: str) -> Request:
+def asked(service: BoardService, path: str) -> Request:
     """A request of Singapore's page, by somebody who has signed in."""
     token, _ = service.sessions.open(LOCAL.name)
     headers = [(b"host", b"localhost"), (b"cookie", f"{COOKIE}={token}".encode())]
@@ -112,7 +112,7 @@ def asked(service: Board, path: str) -> Request:
 
 
 async def test_the_end_of_an_alert_reaches_the_page_of_a_port_whose_tables_no_longer_name_its_ship(
-    service: Board,
+    service: BoardService,
 ) -> None:
     request = asked(service, "/live")
     events = events_of(service, request, service.live.subscribe(), lambda _alert: False)
@@ -124,11 +124,11 @@ async def test_the_end_of_an_alert_reaches_the_page_of_a_port_whose_tables_no_lo
 
 
 async def test_the_rows_of_alerts_follow_from_the_tables_as_they_are_now(
-    service: Board, monkeypatch: pytest.MonkeyPatch
+    service: BoardService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     coming, readable = [STAR], True
 
-    def read(_board: Board, _code: str) -> PortView:
+    def read(_board: BoardService, _code: str) -> PortView:
         if not readable:
             raise UnavailableError("the table is away")
         return PortView({}, report(*coming), (), "")
@@ -148,7 +148,9 @@ async def test_the_rows_of_alerts_follow_from_the_tables_as_they_are_now(
     assert b"BIGU1000010" in await rows()  # better one alert too many than no answer
 
 
-def test_a_port_is_made_again_only_when_a_table_of_it_changes(service: Board, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_is_made_again_only_when_a_table_of_it_changes(
+    service: BoardService, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder, views = service.context.folder, list[PortView]()
     monkeypatch.setattr(service, "last_answer", lambda _key: views[-1] if views else None)
 
@@ -172,7 +174,7 @@ def test_a_port_is_made_again_only_when_a_table_of_it_changes(service: Board, mo
 
 
 async def test_the_part_that_is_read_again_has_the_map_with_the_newest_place_of_each_ship(
-    service: Board, monkeypatch: pytest.MonkeyPatch
+    service: BoardService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     in_tables = {"latitude": 2.0, "longitude": 104.0, "position_date_time": NOW}
     monkeypatch.setattr(

@@ -10,7 +10,7 @@ import pytest
 
 from board.service import _KEPT as KEPT
 from board.service import _OLD as OLD
-from board.service import FRESH, SHARE, STALE, Board
+from board.service import FRESH, SHARE, STALE, BoardService
 from fairlead.errors import UnavailableError
 from tests.support.waits import Clock
 from topologies.context import open_topology
@@ -22,12 +22,12 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock) -> Board:
+def board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock) -> BoardService:
     monkeypatch.setenv("FAIRLEAD_HOME", str(tmp_path))
-    return Board(open_topology("minimal"), "tokyo", clock=clock)
+    return BoardService(open_topology("minimal"), "tokyo", clock=clock)
 
 
-async def test_everybody_who_asks_while_it_is_read_gets_the_same_answer(board: Board, clock: Clock) -> None:
+async def test_everybody_who_asks_while_it_is_read_gets_the_same_answer(board: BoardService, clock: Clock) -> None:
     asked, go_on = [], threading.Event()
 
     def read() -> int:
@@ -48,7 +48,7 @@ async def test_everybody_who_asks_while_it_is_read_gets_the_same_answer(board: B
     assert board.last_answer("x") == 2
 
 
-async def test_whoever_asks_while_it_is_read_anew_gets_the_answer_before(board: Board, clock: Clock) -> None:
+async def test_whoever_asks_while_it_is_read_anew_gets_the_answer_before(board: BoardService, clock: Clock) -> None:
     go_on = threading.Event()
 
     def read_again() -> str:
@@ -67,7 +67,7 @@ async def test_whoever_asks_while_it_is_read_anew_gets_the_answer_before(board: 
     assert board.last_answer("x") == "new"
 
 
-async def test_an_error_is_not_kept(board: Board) -> None:
+async def test_an_error_is_not_kept(board: BoardService) -> None:
     def fail() -> int:
         raise UnavailableError("the table is away")
 
@@ -77,7 +77,7 @@ async def test_an_error_is_not_kept(board: Board) -> None:
     assert await board.read_once("x", lambda: 7) == 7
 
 
-async def test_old_answers_and_too_many_are_forgotten(board: Board, clock: Clock) -> None:
+async def test_old_answers_and_too_many_are_forgotten(board: BoardService, clock: Clock) -> None:
     for number in range(KEPT + 50):
         assert await board.read_once(number, lambda number=number: number) == number  # type: ignore[misc]
         clock.now += 0.01
@@ -88,7 +88,7 @@ async def test_old_answers_and_too_many_are_forgotten(board: Board, clock: Clock
     assert board.last_answer(KEPT + 49) is None
 
 
-async def test_nobody_gets_an_answer_from_before_the_tables_changed(board: Board, clock: Clock) -> None:
+async def test_nobody_gets_an_answer_from_before_the_tables_changed(board: BoardService, clock: Clock) -> None:
     answers = iter(["first", "second", "third"])
     assert await board.read_once("x", lambda: next(answers), stale=STALE) == "first"
     clock.now += 1
@@ -100,7 +100,7 @@ async def test_nobody_gets_an_answer_from_before_the_tables_changed(board: Board
 
 @pytest.mark.parametrize("fails", [False, True])
 async def test_who_asks_after_the_tables_changed_does_not_wait_for_a_reading_that_was_begun_before(
-    board: Board, clock: Clock, fails: bool
+    board: BoardService, clock: Clock, fails: bool
 ) -> None:
     finish, finish_newer = threading.Event(), threading.Event()
 

@@ -12,7 +12,7 @@ import pytest
 
 from board.sharing.content import SHARED
 from board.sharing.protocol import ApiError, Moment
-from board.sharing.service import MEMORY, Place, SharingService
+from board.sharing.service import MEMORY, CustomerTable, SharingService
 from board.sharing.tokens import Recipient
 from board.sharing.versions import History, Version
 from shore.feeds.readers import readers_here
@@ -26,22 +26,22 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path)
 
 
-def place(world: World, customer: str, table: str) -> Place:
+def customer_table(world: World, customer: str, table: str) -> CustomerTable:
     (reader,) = (each for each in readers_here(world.topology) if each.customer == customer)
     (found,) = (each for each in SHARED[reader.grain] if each.name == table)
-    return Place(reader, found)
+    return CustomerTable(reader, found)
 
 
 def history(world: World, customer: str, table: str, service: SharingService | None = None) -> History:
-    return (service or world.service).history(place(world, customer, table))
+    return (service or world.service).history(customer_table(world, customer, table))
 
 
 def content_of(world: World, customer: str, table: str, version: Version) -> pa.Table:
-    at_place = place(world, customer, table)
+    shared = customer_table(world, customer, table)
     if not version.digest:
-        return at_place.table.schema.empty_table()
+        return shared.table.schema.empty_table()
     who = Recipient(customer, "")
-    (file,) = world.service.files(who, at_place, version, str)
+    (file,) = world.service.files(who, shared, version, str)
     return pq.read_table(world.folder / "sharing" / "files" / customer / table / f"{file.digest}.parquet")
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from board.security import digest_of
-from board.sharing.links import LIFETIME, Link, Links
+from board.sharing.links import LIFETIME, FileLink, Links
 from board.sharing.profile import endpoint, profile
-from board.sharing.tokens import Issued, Recipient, Tokens
+from board.sharing.tokens import IssuedToken, Recipient, Tokens
 from fairlead.errors import ConfigurationError
 from tests.support.sharing import Clock
 
@@ -91,7 +91,7 @@ def test_a_damaged_file_lets_nobody_in(tokens: Tokens, tmp_path: Path) -> None:
 def test_a_link_says_one_file_until_it_ends(clock: Clock) -> None:
     links = Links(clock)
     text, expires = links.make(Recipient("ducks", "t"), "readings", "ab")
-    assert links.read(text) == Link("ducks", "readings", "ab", "t", expires)
+    assert links.read(text) == FileLink("ducks", "readings", "ab", "t", expires)
     clock.forward(seconds=LIFETIME.total_seconds() - 1)
     assert links.read(text) is not None
     clock.forward(seconds=1)
@@ -153,6 +153,6 @@ def test_the_client_reads_a_profile(tmp_path: Path) -> None:
     from delta_sharing.protocol import DeltaSharingProfile
 
     expires = dt.datetime(2026, 6, 1, tzinfo=dt.UTC)
-    read = DeltaSharingProfile.from_json(profile("https://b/delta-sharing", Issued("secret", expires)))
+    read = DeltaSharingProfile.from_json(profile("https://b/delta-sharing", IssuedToken("secret", expires)))
     assert (read.share_credentials_version, read.endpoint) == (1, "https://b/delta-sharing")
     assert (read.bearer_token, read.expiration_time) == ("secret", "2026-06-01T00:00:00Z")

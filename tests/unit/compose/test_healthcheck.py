@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from board.server import Listen, serving
-from board.service import Board
+from board.service import BoardService
 from compose.entry import healthcheck
 from fairlead.certs.authority import issue, new_authority
 from fairlead.home import private_folder
@@ -69,7 +69,7 @@ async def test_a_board_is_healthy_whatever_its_certificate_is(tmp_path: Path, mo
     pem = tmp_path / "board.pem"
     pem.write_bytes(pair.key + pair.certificate)
     listen = Listen(host="0.0.0.0", port=0, names=("board.example.com",), certificate=pem, key=pem)  # noqa: S104
-    async with serving(Board(open_topology("minimal"), "tokyo"), listen) as address:
+    async with serving(BoardService(open_topology("minimal"), "tokyo"), listen) as address:
         monkeypatch.setattr(healthcheck, "BOARD", int(address.rpartition(":")[2]))
         assert await asyncio.to_thread(healthcheck.check, "board") == ""
     assert "refused" in healthcheck.check("board")

@@ -17,7 +17,7 @@ from fairlead.errors import ConfigurationError, ExitCode
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.local.registry import LocalSiteRegistry
 from notify.prometheus import notify_metrics
-from notify.service import NotifyService, Position, Progress, position_of
+from notify.service import CommitMetadata, NotifyService, RoutePosition, position_of
 from replication.groups.rules import Commit, GroupPosition, copy_metadata
 from tests.support.receivers import web_receiver
 from tests.support.scraping import page
@@ -116,9 +116,9 @@ def test_metrics_are_by_route() -> None:
 
 
 def test_a_position_is_the_same_after_a_commit_also_where_a_link_copied_it() -> None:
-    made = Position(7, Progress(3, dt.datetime(2026, 3, 1, tzinfo=dt.UTC), 2, "HTTP 410"))
+    made = RoutePosition(7, CommitMetadata(3, dt.datetime(2026, 3, 1, tzinfo=dt.UTC), 2, "HTTP 410"))
     commit = made.commit()
     assert position_of(commit) == made
     assert position_of(Commit(7, copy_metadata(GroupPosition("tokyo", 7, 1), commit.metadata))) == made
     for other in ("", "somebody's", "[1]", '{"held": "x"}'):
-        assert position_of(Commit(7, other)) == Position(7)
+        assert position_of(Commit(7, other)) == RoutePosition(7)

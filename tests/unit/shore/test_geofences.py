@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shore.geofences import Geofence, Visit, visits, window
+from shore.geofences import Circle, Visit, visits, window
 from shore.sailing import Track
 
 HOUR = 3_600_000_000
-STRAIT = Geofence("strait", 1.0, 104.0, 50.0)
-ROADS = Geofence("roads", 1.1, 104.0, 5.0)  # inside the strait
-CAPE = Geofence("cape", 10.0, 110.0, 20.0)
+STRAIT = Circle("strait", 1.0, 104.0, 50.0)
+ROADS = Circle("roads", 1.1, 104.0, 5.0)  # inside the strait
+CAPE = Circle("cape", 10.0, 110.0, 20.0)
 GEOFENCES = (CAPE, ROADS, STRAIT)
 PLACES = {"sea": (5.0, 107.0), "strait": (0.9, 104.0), "roads": (1.1, 104.01), "cape": (10.0, 110.1)}
 
@@ -60,7 +60,7 @@ def test_visits_are_runs_of_positions_inside(fixes: list[Fix], wanted: list[obje
 
 
 def test_the_edge_belongs_to_a_circle_and_the_date_line_is_no_edge() -> None:
-    line = Geofence("line", 0.0, 179.9, 23.0)  # 0.2 degrees of the equator are 22.24 km
+    line = Circle("line", 0.0, 179.9, 23.0)  # 0.2 degrees of the equator are 22.24 km
     east = Track(
         np.array([1, 2]), np.array([0.0, 0.0]), np.array([-179.9, -179.89]), np.zeros(2), np.zeros(2, np.int64)
     )

@@ -150,11 +150,11 @@ def backfill(
     consent = Consent(yes=yes, dry_run=dry_run, as_json=as_json)
     from shore.delta.lake import Lake  # importing Spark's modules takes a second
     from shore.jobs.query import as_shore_errors
-    from shore.repair.backfill import Span, apply_backfill, plan_backfill
+    from shore.repair.backfill import BackfillSpan, apply_backfill, plan_backfill
 
     place = open_shore(topology, site)
     check_tables(table or ())
-    span = Span(parse_moment("--since", since), parse_moment("--until", until))
+    span = BackfillSpan(parse_moment("--since", since), parse_moment("--until", until))
     check_order(span.since, span.until, ("--since", "--until"))
     endpoint = place.endpoint
     with _alone(place), place.session() as spark, as_shore_errors(place.paths):

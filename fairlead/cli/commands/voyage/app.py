@@ -449,7 +449,7 @@ def _sail(
         The report, and its page as HTML.
     """
     from board.pages.voyage import voyage_file
-    from board.service import Board
+    from board.service import BoardService
     from fairlead.cli.commands.voyage.display import telling, terminal_display, with_jobs
     from simulators.sail import make_report, sail_watched
     from simulators.voyage.run import check_clock
@@ -473,7 +473,7 @@ def _sail(
             made = make_report(context, sailed, settings, services, tell=tell_now)
             tell_now("writing the page")
             site = services.headquarters.loss.heir if services.headquarters else usual_site(context)
-            return made, asyncio.run(voyage_file(Board(context, site), made))
+            return made, asyncio.run(voyage_file(BoardService(context, site), made))
 
 
 def _report(

@@ -17,7 +17,7 @@ from replication.operations.links.access import open_access
 from replication.operations.links.facts import LinkOperation, LinkScope, find_link, gather_facts, may_have
 from replication.operations.links.plan import LinkPlan, build_plan, merge_plans
 from replication.operations.links.report import list_links
-from replication.operations.links.steps import LinkRun, WriteOrders, carry_out, describe
+from replication.operations.links.steps import LinkRun, WriteLinkOrders, carry_out, describe
 from replication.overrides import ORDERS_TOPIC, Override, OverrideKind
 from tests.unit.fairlead.kafka.fake_broker import running as fake_brokers
 from tests.unit.fairlead.kafka.fake_log import batch
@@ -226,7 +226,7 @@ async def test_a_pause_for_every_link_is_ended_by_a_resume_of_all() -> None:
 
 async def a_time(on: FakeSites) -> Any:
     plan = await plan_of(LinkOperation.PAUSE, on, LinkScope())
-    return next(step for step in plan.steps if isinstance(step, WriteOrders)).orders[0].at
+    return next(step for step in plan.steps if isinstance(step, WriteLinkOrders)).orders[0].at
 
 
 async def test_plans_of_several_links_write_once_per_site() -> None:
@@ -234,7 +234,7 @@ async def test_plans_of_several_links_write_once_per_site() -> None:
     on = ground()
     plans = [await plan_of(LinkOperation.PAUSE, on, LinkScope(), link.name) for link in on.topology.directed_links()]
     whole = merge_plans(plans)
-    written = [step for step in whole.steps if isinstance(step, WriteOrders)]
+    written = [step for step in whole.steps if isinstance(step, WriteLinkOrders)]
     assert sorted(step.site for step in written) == ["east", "far", "west"]
     await carry_out(whole, LinkRun(on, wait=0.3))
     state = {each["link"]: each["state"] for each in await list_links(on.topology, on)}
@@ -616,7 +616,10 @@ async def test_a_plan_says_what_it_does(verb: LinkOperation) -> None:
             assert describe(order) in text and f"fairlead.orders at {site}" in text
     body = plan.to_builtins()
     assert body["plan"] == plan.identity and body["verb"] == verb
-    assert [step["step"] for step in body["steps"]] == [type(step).__name__ for step in plan.steps]
+    names = [type(step).__name__ for step in plan.steps]
+    assert [step["step"] for step in body["steps"]] == [
+        name.replace("WriteLinkOrders", "WriteOrders") for name in names
+    ]
 
 
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=30))

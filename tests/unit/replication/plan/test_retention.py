@@ -17,7 +17,14 @@ from fairlead.kafka.protocol.types import ProducerState, TopicPartition
 from fairlead.names import LogName
 from replication.changes import PlanChanges
 from replication.custody.ledger import Ledger
-from replication.plan.retention import Cut, RetentionKeeper, Swept, decide_cut, newest_timestamp, retention_limits
+from replication.plan.retention import (
+    RetentionCut,
+    RetentionKeeper,
+    Swept,
+    decide_cut,
+    newest_timestamp,
+    retention_limits,
+)
 from replication.sharing.rules import WorkShare
 from replication.states import LogState, LogTrouble
 from tests.support.examples import examples
@@ -79,9 +86,9 @@ def test_the_newest_record_is_one_written_under_the_convention() -> None:
 
 
 def test_a_log_is_cut_as_far_as_the_slowest_site_has_it() -> None:
-    assert decide_cut(10, {}) == Cut(10, ())
-    assert decide_cut(10, {"london": 12, "oslo": 10}) == Cut(10, ())
-    assert decide_cut(10, {"london": 7, "oslo": 3, "rome": 11}) == Cut(3, ("london", "oslo"))
+    assert decide_cut(10, {}) == RetentionCut(10, ())
+    assert decide_cut(10, {"london": 12, "oslo": 10}) == RetentionCut(10, ())
+    assert decide_cut(10, {"london": 7, "oslo": 3, "rome": 11}) == RetentionCut(3, ("london", "oslo"))
 
 
 async def test_what_an_unread_order_may_have_failed_over_is_not_confirmed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,8 +22,8 @@ from replication.sharing.rules import (
     SESSION_SECONDS,
     UNKNOWN_MEMBER,
     MemberInfo,
+    MemberPhase,
     Membership,
-    Phase,
     Roster,
 )
 
@@ -58,13 +58,13 @@ class GroupCoordinator:
 
     def ask(self, member: Membership, *, is_new: bool) -> Answer | None:
         match member.phase:
-            case Phase.SEEK:
+            case MemberPhase.SEEK:
                 return Coordinator(0, 1)
-            case Phase.JOIN:
+            case MemberPhase.JOIN:
                 return self._join(member, is_new=is_new)
-            case Phase.SYNC:
+            case MemberPhase.SYNC:
                 return self._sync(member)
-            case Phase.HEARTBEAT:
+            case MemberPhase.HEARTBEAT:
                 code = self._known(member)
                 if not code:
                     self.heard[member.member_id] = self.now

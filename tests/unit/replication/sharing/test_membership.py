@@ -18,8 +18,8 @@ from replication.sharing.rules import (
     SESSION_SECONDS,
     UNKNOWN_MEMBER,
     MemberInfo,
+    MemberPhase,
     Membership,
-    Phase,
     Roster,
     WorkShare,
     divide,
@@ -142,7 +142,7 @@ def test_members_go_on_with_their_list_while_the_coordinator_is_away() -> None:
 def test_a_member_that_was_removed_follows_nothing_until_it_has_joined_again() -> None:
     member = joined()
     removed = member.answered(UNKNOWN_MEMBER)
-    assert (removed.roster, removed.member_id, removed.phase) == (None, "", Phase.JOIN)
+    assert (removed.roster, removed.member_id, removed.phase) == (None, "", MemberPhase.JOIN)
     assert removed.state is MemberState.JOINING
 
 
@@ -157,7 +157,7 @@ def joined() -> Membership:
 
 def test_a_member_keeps_its_logs_while_others_join() -> None:
     member = joined().answered(REBALANCE)
-    assert (member.phase, member.wait) == (Phase.JOIN, 0.0)
+    assert (member.phase, member.wait) == (MemberPhase.JOIN, 0.0)
     assert member.roster is not None and member.member_id == "m"
 
 
@@ -193,7 +193,7 @@ def test_a_login_that_is_refused_after_joining_changes_nothing_about_the_logs() 
     member = joined().failed("the broker refused the login", refused=True)
     assert member.state is MemberState.REFUSED and member.roster is not None
     again = member.answered(Coordinator(0, 2))
-    assert again.phase is Phase.HEARTBEAT
+    assert again.phase is MemberPhase.HEARTBEAT
     assert again.answered(0).state is MemberState.MEMBER
 
 

@@ -12,7 +12,7 @@ import pytest
 from deltalake.exceptions import DeltaError
 
 from shore.jobs import maintenance
-from shore.jobs.maintenance import Maintenance
+from shore.jobs.maintenance import TableMaintenance
 from shore.jobs.status import MaintenanceStatus, read_maintenance
 from shore.paths import TablePaths
 from tests.support.waits import PATIENCE
@@ -23,16 +23,16 @@ LONG_AGO = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
 
 
 @pytest.fixture
-def one(tmp_path: Path) -> Maintenance:
+def one(tmp_path: Path) -> TableMaintenance:
     """Return maintenance that is due."""
-    found = Maintenance(load("minimal"), Shore(at="tokyo"), tmp_path, TablePaths.of(tmp_path), ())
+    found = TableMaintenance(load("minimal"), Shore(at="tokyo"), tmp_path, TablePaths.of(tmp_path), ())
     found.status = {"compact": MaintenanceStatus(LONG_AGO), "vacuum": MaintenanceStatus(LONG_AGO)}
     return found
 
 
 @pytest.mark.parametrize("error", [OSError("a listing timed out"), DeltaError("a listing timed out")])
 def test_a_storage_that_fails_while_a_step_is_planned_is_an_error_of_that_table(
-    one: Maintenance, tmp_path: Path, error: Exception, monkeypatch: pytest.MonkeyPatch
+    one: TableMaintenance, tmp_path: Path, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plans: Iterator[Exception | list[object]] = iter([error])
 
@@ -49,7 +49,7 @@ def test_a_storage_that_fails_while_a_step_is_planned_is_an_error_of_that_table(
     assert read_maintenance(tmp_path)["compact"].error is None
 
 
-def test_maintenance_goes_on_after_a_disk_that_was_full(one: Maintenance, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_maintenance_goes_on_after_a_disk_that_was_full(one: TableMaintenance, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(maintenance, "_POLL_SECONDS", 0.01)
     monkeypatch.setattr(maintenance, "maintenance_session", Mock())
     again = threading.Event()

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from fairlead.kafka.endpoint import Address
-from simulators.network.controller import Cut, Network
+from simulators.network.controller import CutPeriod, Network
 from simulators.network.weather import Conditions, LinkTrouble, LinkWeather
 from simulators.steps import BarrierKind, LinkChange, Step, VoyageBarrier
 from simulators.voyage.run import steered
@@ -91,7 +91,9 @@ async def test_the_end_of_a_voyage_mends_every_link(minimal: Topology, echo: Add
         assert await answers(streams)
         streams[1].close()
     assert seen == steps
-    assert network.cuts == (Cut(("duck-star", "tokyo"), START + 6 * DAY, START + 6.5 * DAY, network.cuts[0].seconds),)
+    assert network.cuts == (
+        CutPeriod(("duck-star", "tokyo"), START + 6 * DAY, START + 6.5 * DAY, network.cuts[0].seconds),
+    )
 
 
 async def test_latency_is_that_of_what_carries_the_link(minimal: Topology, echo: Address) -> None:

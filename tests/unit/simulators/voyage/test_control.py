@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.errors import UnavailableError
-from simulators.network.controller import Cut
+from simulators.network.controller import CutPeriod
 from simulators.steps import BarrierKind, Step, VoyageBarrier
 from simulators.voyage.control import PAUSE, RESUME, VoyageControl, control_files, read_underway, report_file, steer
 from simulators.voyage.player import Player, Progress
@@ -128,7 +128,7 @@ def test_without_a_voyage_nothing_can_be_controlled(tmp_path: Path) -> None:
 
 
 async def test_a_voyage_says_which_links_were_cut_and_forgets_the_report_of_the_last_one(tmp_path: Path) -> None:
-    cut = Cut(("duck-star", "tokyo"), START, START + dt.timedelta(hours=1), 0.5)
+    cut = CutPeriod(("duck-star", "tokyo"), START, START + dt.timedelta(hours=1), 0.5)
     old = report_file(tmp_path)
     old.parent.mkdir()
     old.write_text("{}")

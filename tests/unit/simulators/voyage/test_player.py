@@ -142,7 +142,7 @@ class Recorder:
 
 
 class FakeSender:
-    """Stands in for ``simulators.voyage.sender.Sender``."""
+    """Stands in for ``simulators.voyage.sender.MqttSender``."""
 
     trouble = None
     full = False
@@ -185,7 +185,7 @@ def anywhere(site: str) -> MqttEndpoint:
 @pytest.fixture
 def broker(monkeypatch: pytest.MonkeyPatch) -> Recorder:
     recorder = Recorder()
-    monkeypatch.setattr("simulators.voyage.player.Sender", recorder)
+    monkeypatch.setattr("simulators.voyage.player.MqttSender", recorder)
     return recorder
 
 

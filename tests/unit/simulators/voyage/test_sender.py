@@ -9,7 +9,7 @@ import pytest
 
 from fairlead.kafka.endpoint import MqttEndpoint
 from simulators.voyage import sender
-from simulators.voyage.sender import Sender
+from simulators.voyage.sender import MqttSender
 
 TOPIC = "fairlead/v1/events"
 
@@ -78,9 +78,9 @@ def clock() -> Clock:
     return Clock()
 
 
-def device(keep_seconds: float, clock: Clock | None = None) -> Sender:
+def device(keep_seconds: float, clock: Clock | None = None) -> MqttSender:
     endpoint = MqttEndpoint("tokyo", "127.0.0.1", 1, keep_seconds=keep_seconds)
-    return Sender(endpoint, "device", clock=lambda: clock.now if clock else 0.0)
+    return MqttSender(endpoint, "device", clock=lambda: clock.now if clock else 0.0)
 
 
 def numbers(first: int, last: int) -> list[bytes]:
