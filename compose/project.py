@@ -40,8 +40,8 @@ STATE: Final = "state"  # tables, checkpoints, files of voyages and of the comma
 HOME: Final = "/var/lib/fairlead"
 HOMES: Final = "/var/lib/fairlead-sites"  # where board and command line find the sites' state
 TOPOLOGY_FOLDER: Final = "/etc/fairlead"
-DETOURS: Final = "/etc/fairlead-links/detours.json"
-_DETOURS_MOUNT: Final = f"./links/detours.json:{DETOURS}:ro"
+ADDRESS_OVERRIDES: Final = "/etc/fairlead-links/address-overrides.json"
+_ADDRESS_OVERRIDES_MOUNT: Final = f"./links/address-overrides.json:{ADDRESS_OVERRIDES}:ro"
 _METRICS: Final = ("--metrics-port", str(METRICS_PORT), "--metrics-host", "0.0.0.0")  # noqa: S104 - its own network
 _IMAGE: Final = "${FAIRLEAD_IMAGE:-fairlead}"
 _SHORE_IMAGE: Final = "${FAIRLEAD_SHORE_IMAGE:-fairlead-shore}"
@@ -156,8 +156,8 @@ def replicator(fleet: Fleet, site: Deployed) -> Service:
     environment, volumes = _topology(fleet)
     command = ["replicate", "--site", site.name, *_METRICS]
     if fleet.links:
-        command += ["--detours", DETOURS]
-        volumes = [*volumes, _DETOURS_MOUNT]
+        command += ["--address-overrides", ADDRESS_OVERRIDES]
+        volumes = [*volumes, _ADDRESS_OVERRIDES_MOUNT]
     return _container(
         _IMAGE,
         "640m",
@@ -184,8 +184,8 @@ def links(fleet: Fleet) -> dict[str, Service]:
         "256m",
         hostname=HOST,
         entrypoint=["tini", "--", _PYTHON, "-m", "simulators.network.server"],
-        command=[DETOURS, at],
-        volumes=[f"{STATE}:{HOME}", _DETOURS_MOUNT],
+        command=[ADDRESS_OVERRIDES, at],
+        volumes=[f"{STATE}:{HOME}", _ADDRESS_OVERRIDES_MOUNT],
         networks=[WAN],
         healthcheck=_check(fleet, "links", at),
     )

@@ -51,7 +51,7 @@ def render(fleet: Fleet, topology: Path, folder: Path) -> list[str]:
     (folder / "report").chmod(0o777)
     _monitoring(fleet, folder / "monitoring")
     if fleet.links:
-        ways = folder / "links" / "detours.json"
+        ways = folder / "links" / "address-overrides.json"
         write_address_overrides(ways, address_overrides(fleet))
         ways.chmod(0o644)
         ways.parent.chmod(0o755)

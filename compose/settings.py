@@ -87,7 +87,7 @@ _FIRST_PORT: Final = 20_001
 
 
 def address_overrides(fleet: Fleet) -> AddressOverrides:
-    """Return the overrides for ``fairlead replicate --detours`` and ``simulators.network.server``.
+    """Return the overrides for ``fairlead replicate --address-overrides`` and ``simulators.network.server``.
 
     The same fleet always gets the same ports.
     """

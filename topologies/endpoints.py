@@ -225,7 +225,7 @@ def _at(site: str, address: KafkaAddress) -> KafkaEndpoint:
 
 
 def read_address_overrides(file: Path) -> AddressOverrides:
-    """Read a file of address overrides, the format of ``fairlead replicate --detours``.
+    """Read a file of address overrides, the format of ``fairlead replicate --address-overrides``.
 
     Raises:
         ConfigurationError: the file cannot be read, or has another format.
@@ -249,7 +249,7 @@ def read_address_overrides(file: Path) -> AddressOverrides:
 
 
 def write_address_overrides(file: Path, address_overrides: AddressOverrides) -> None:
-    """Write a file of address overrides, for ``fairlead replicate --detours``."""
+    """Write a file of address overrides, for ``fairlead replicate --address-overrides``."""
     content = {
         target: {source: {_text(there): _text(instead) for there, instead in ways} for source, ways in sources.items()}
         for target, sources in address_overrides.items()

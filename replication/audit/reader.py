@@ -318,7 +318,7 @@ class AuditReader:
             )
 
 
-def everything(reader: AuditReader, stop: Event) -> Iterator[tuple[TopicPartition, int, SeenRecord]]:
+def read_all(reader: AuditReader, stop: Event) -> Iterator[tuple[TopicPartition, int, SeenRecord]]:
     """Yield all records of a reader as they arrive; logs in ``moved`` are not complete.
 
     Raises:

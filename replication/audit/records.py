@@ -20,7 +20,7 @@ from fairlead.errors import UnavailableError
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.types import TopicPartition
 from replication.audit.ranges import Common, Inquiries
-from replication.audit.reader import AuditReader, LogStartMoved, Offsets, Stopped, everything
+from replication.audit.reader import AuditReader, LogStartMoved, Offsets, Stopped, read_all
 from replication.audit.result import AuditDifference, SeenRecord
 from replication.audit.sidebyside import first_unexplained
 from replication.link.byte_budget import ReadPace
@@ -307,7 +307,7 @@ class Comparison:
         found: tuple[dict[TopicPartition, _At], dict[TopicPartition, _At]] = ({}, {})
         for side in (0, 1) if wanted else ():
             with self._sites.reader(side, wanted) as reader:
-                for tp, offset, record in everything(reader, self._sites.stop):
+                for tp, offset, record in read_all(reader, self._sites.stop):
                     found[side][tp] = _At(digest(offset, record), record.as_json())
             again |= {tp: offsets[tp] for tp in reader.moved}
         return {tp: (found[0].get(tp), found[1].get(tp)) for tp in offsets if tp not in again}
@@ -339,7 +339,7 @@ class Comparison:
         if start >= stop:
             return
         with self._sites.reader(side, [log._replace(start=start, stop=stop)]) as reader:
-            for _, offset, record in everything(reader, self._sites.stop):
+            for _, offset, record in read_all(reader, self._sites.stop):
                 self._counts[log.tp] += count and offset < log.stop
                 yield offset, record
             if reader.moved:

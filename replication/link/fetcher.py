@@ -78,7 +78,7 @@ class Fetcher:
         self._ends = link.ends
         self._offset_reset = OffsetReset(link, self, cluster, appender)
         self._sizer = FetchSizer(round_trip)
-        self._wakeup = PollWakeup(lambda: self._session.hurry(), allowed=self._budget.rate is None)
+        self._wakeup = PollWakeup(lambda: self._session.cut_poll_short(), allowed=self._budget.rate is None)
         self._lag = -1  # 0 is kept until something is fetched; any other value is counted again
         self._session = cluster.fetch_session(isolation=READ_COMMITTED)
         self._states: dict[TopicPartition, PartitionFetchState] = {}

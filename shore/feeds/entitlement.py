@@ -32,7 +32,7 @@ from shore.feeds.at_sea import (
     without_reached_before,
 )
 from shore.feeds.coarse import hours, milestones, with_stays
-from shore.feeds.look import BOX, EVERYTHING, MOST_LITERALS, Look, among, of_boxes, time_ranges, without_boxes
+from shore.feeds.look import BOX, EVERYTHING, MOST_LITERALS, Look, is_of_boxes, of_boxes, time_ranges, without_boxes
 from shore.feeds.movements import NAME, movements
 from shore.feeds.periods import covered
 from shore.feeds.readers import SHORE_LOG, FeedReader, reader_rows
@@ -203,19 +203,19 @@ def _copied(
     inputs: Mapping[str, DataFrame], customers: DataFrame, periods: DataFrame, look: Look
 ) -> Iterable[DataFrame]:
     """Copied records: first those to retract, then those to deliver."""
-    whole = look.everything or bool(look.boxes)
+    whole = look.compares_all or bool(look.boxes)
     found: list[DataFrame] = []
     if whole:
         readings, alerts = (of_boxes(inputs[name], look.whole) for name in ("readings", "alerts"))
         found.append(records(readings, alerts, _believed_entries(inputs, look, look.whole)))
-    if look.news is not None and not look.everything:
+    if look.news is not None and not look.compares_all:
         found.append(without_boxes(look.news.where("kind <> 'custody'"), look.boxes))
     if look.granted:
         found.append(_grants(_believed_entries(inputs, look, look.granted)))
     if not found:
         return
     rows = inputs["feeds"].where(~F.col("log").contains("/"))
-    given = newest_rows(_of_readers(rows if look.everything else rows.where(_in_look(look)), customers))
+    given = newest_rows(_of_readers(rows if look.compares_all else rows.where(_in_look(look)), customers))
     standing = given.where("not taken_back")
     of_records = reduce(DataFrame.unionByName, found)
     if whole:
@@ -276,62 +276,62 @@ def _made(
     }
     moved = look.boxes | look.moved
     coarse = periods.where("grain = 'coarse'")
-    if "coarse" in grains and (begins or look.everything):
+    if "coarse" in grains and (begins or look.compares_all):
         first = min(begins.values(), default=_BEGIN)
-        near = of_boxes(inputs["readings"], None if look.everything else frozenset(begins))
+        near = of_boxes(inputs["readings"], None if look.compares_all else frozenset(begins))
         near = near.where(F.col("device_date_time") >= F.lit(first - dt.timedelta(minutes=30)))
-        if look.everything:
+        if look.compares_all:
             since = coarse.select(BOX, F.lit(_BEGIN).alias("since")).distinct()
         else:
             rows = pa.table({BOX: list(begins), "since": pa.array(list(begins.values()), TIME)})
             since = spark.createDataFrame(rows)
         derived.append(hours(near, coarse, since))
-    if "coarse" in grains and (moved or look.everything):
+    if "coarse" in grains and (moved or look.compares_all):
         events = inputs["events"]
-        if not look.everything:
-            events = events.where(among(moved) | F.col(BOX).isNull()) if len(moved) <= MOST_LITERALS else events
-        boxes = None if look.everything else moved
+        if not look.compares_all:
+            events = events.where(is_of_boxes(moved) | F.col(BOX).isNull()) if len(moved) <= MOST_LITERALS else events
+        boxes = None if look.compares_all else moved
         derived.append(of_boxes(milestones(events, inputs["sites"], coarse), boxes))
-    if "movements" in grains and (look.events is not None or look.everything):
+    if "movements" in grains and (look.events is not None or look.compares_all):
         heard = inputs["events"].where("problem is null")
         if look.events is not None:
             heard = heard.join(F.broadcast(look.events), on="event_id", how="left_semi")
         derived.append(movements(heard, inputs["sites"], inputs["owners"], customers))
     alarmed = look.boxes | look.alarmed
     ashore: DataFrame | None = None
-    if alarmed or look.everything:
+    if alarmed or look.compares_all:
         ashore, told = (
-            of_boxes(inputs[name], None if look.everything else alarmed) for name in ("alerts_ashore", "alerts")
+            of_boxes(inputs[name], None if look.compares_all else alarmed) for name in ("alerts_ashore", "alerts")
         )
         derived.append(alerts_found_ashore(ashore, told, periods, customers))
     digested = look.boxes | look.digested.keys()
     seen: DataFrame | None = None
-    if "detailed" in grains and (look.digested or look.everything):
-        said, readings, since = _of_digests(inputs, periods, None if look.everything else look.digested)
+    if "detailed" in grains and (look.digested or look.compares_all):
+        said, readings, since = _of_digests(inputs, periods, None if look.compares_all else look.digested)
         seen = times_reached(readings, since)
         if "digests" in kept:
             seen = seen.localCheckpoint()  # what is given and what is made are computed apart, and both need it
         derived.append(digests_at_sea(said, seen, periods, since))
     feeds = inputs["feeds"].where(F.col("log").contains("/"))
-    if look.everything:
+    if look.compares_all:
         rows = feeds
     else:
         kind, hour = F.split_part("log", F.lit("/"), F.lit(1)), F.col("device_date_time")
         if moved:
-            scope.append((kind == "milestones") & among(moved))
+            scope.append((kind == "milestones") & is_of_boxes(moved))
         if begins:
-            scope.append((kind == "hours") & among(frozenset(begins)) & (hour >= F.lit(min(begins.values()))))
+            scope.append((kind == "hours") & is_of_boxes(frozenset(begins)) & (hour >= F.lit(min(begins.values()))))
         if look.events is not None:
             scope.append(kind == "movements")
         if alarmed:
-            scope.append((kind == "alerts") & among(alarmed))
+            scope.append((kind == "alerts") & is_of_boxes(alarmed))
         if digested:
-            scope.append((kind == "digests") & among(digested))
+            scope.append((kind == "digests") & is_of_boxes(digested))
         if not scope:
             return
         rows = feeds.where(reduce(or_, scope))
     given = newest_rows(_of_readers(rows, customers))
-    if not look.everything:
+    if not look.compares_all:
         given = _in_scope(given, look.events, begins, {"milestones": moved, "alerts": alarmed, "digests": digested})
     if ashore is not None:
         given = without_deleted_alerts(given, ashore, periods, customers)
@@ -341,7 +341,7 @@ def _made(
     if seen is not None and "digests" in kept:
         given = without_deleted_digests(given, made, seen, periods, kept["digests"])
     given, made = given.localCheckpoint(), made.localCheckpoint()  # both are read twice, and their plans are large
-    if look.everything or look.boxes or digested or derived:
+    if look.compares_all or look.boxes or digested or derived:
         yield spark.sql(
             """
             select g.customer, 2 as step, g.log, g.log_offset, g.equipment_reference, g.device_date_time,
@@ -370,11 +370,11 @@ def _made(
 
 def _of_shore(inputs: Mapping[str, DataFrame], look: Look) -> Iterable[DataFrame]:
     """What the log of shore's alerts lacks. It is only added to."""
-    boxes = None if look.everything else look.alarmed
+    boxes = None if look.compares_all else look.alarmed
     if boxes is not None and not boxes:
         return
     ashore, told = (of_boxes(inputs[name], boxes) for name in ("alerts_ashore", "alerts"))
-    feeds = inputs["feeds"] if boxes is None else inputs["feeds"].where(among(boxes))
+    feeds = inputs["feeds"] if boxes is None else inputs["feeds"].where(is_of_boxes(boxes))
     found = alerts_for_log(ashore, told, feeds)
     yield found.select(
         "*", F.lit(4).alias("step"), F.lit(False).alias("late"), F.encode("content", "utf-8").alias("payload")
@@ -445,13 +445,13 @@ def _in_look(look: Look) -> Column:
     """A condition in literals for the rows of table ``feeds`` that the look may be about."""
     parts = []
     if look.boxes:
-        parts.append(among(look.boxes))
+        parts.append(is_of_boxes(look.boxes))
     if look.granted:
-        parts.append(F.col("log").startswith("custody.") & among(look.granted))
+        parts.append(F.col("log").startswith("custody.") & is_of_boxes(look.granted))
     if look.seen:
         at = F.col("device_date_time")
         times = (at.between(F.lit(each.first), F.lit(each.last)) for each in time_ranges(look.seen.values()))
-        parts.append(among(look.seen.keys()) & reduce(or_, times))
+        parts.append(is_of_boxes(look.seen.keys()) & reduce(or_, times))
     return reduce(or_, parts)
 
 

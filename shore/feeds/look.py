@@ -89,7 +89,7 @@ class Look:
     ledgers: tuple[Mapping[str, str], Mapping[str, str]] | None = None
 
     @property
-    def everything(self) -> bool:
+    def compares_all(self) -> bool:
         return self.whole is None
 
     @property
@@ -101,7 +101,7 @@ class Look:
     @property
     def aging(self) -> tuple[str, ...]:
         """The tables of which it counts what retention may have deleted."""
-        if self.everything or self.digested:
+        if self.compares_all or self.digested:
             return ("readings", "digests")
         return ("readings",) if self.boxes or self.since else ()
 
@@ -342,7 +342,7 @@ def _in_feed(time: dt.datetime) -> dt.datetime:
     return max(EPOCH, time.replace(microsecond=time.microsecond // 1000 * 1000))
 
 
-def among(boxes: Collection[str]) -> Column:
+def is_of_boxes(boxes: Collection[str]) -> Column:
     """Return the condition that a row is about one of these containers. For more than ``MOST_LITERALS`` it is a range
     that contains them all."""
     if len(boxes) <= MOST_LITERALS:

@@ -53,7 +53,7 @@ def query(context: JobContext) -> DataStreamWriter:
     create_tables(context.spark, {paths.customer(each.customer): CUSTOMER_FEED for each in readers if each.table})
     feeds = Feeds(readers, FeedSink.open(lake, endpoint, readers), ledgers(lake))
     begun = has_begun(paths, "feeds")
-    welcome(lake, feeds, begun=begun)
+    fill_changed_feeds(lake, feeds, begun=begun)
     if not begun and not without_batch(
         context, "feeds", INPUTS, lambda small, _: feeds.deliver_everything(small, readers)
     ):
@@ -97,7 +97,7 @@ def changes(lake: Lake) -> DataFrame:
     )
 
 
-def welcome(lake: Lake, feeds: Feeds, *, begun: bool) -> None:
+def fill_changed_feeds(lake: Lake, feeds: Feeds, *, begun: bool) -> None:
     """Fill the feed of each customer that is new to a running job, has come back, or now has another kind of feed, and
     those of port authorities when the topology has other ships, ports or lines. Compare the containers of which the
     topology now believes other grants of custody.

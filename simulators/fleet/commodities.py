@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from fairlead.errors import UnknownNameError
 
-FROZEN_BELOW = -10.0  # C; at or below, units switch cooling on and off by return air (Carrier, notes on reefers)
+FROZEN_BELOW = -10.0  # C; at or below, units switch cooling on and off by return air (docs/simulators-physics.md)
 
 
 class Atmosphere(NamedTuple):

@@ -1,9 +1,9 @@
-"""``python -m simulators.network.server DETOURS SOCKET``: a process of proxies, controlled over a socket.
+"""``python -m simulators.network.server ADDRESS_OVERRIDES SOCKET``: a process of proxies, controlled over a socket.
 
-DETOURS is a file for ``fairlead replicate --detours``: an address for each target, source and broker. The proxies
-listen at those ports. A client of the Unix socket SOCKET writes one ``Order`` a line and reads one ``OrderAnswer`` for
-each. The first client that gives an order controls the proxies until its connection ends. Then the weather ends as
-well, so that no link stays cut after a voyage was killed.
+ADDRESS_OVERRIDES is a file for ``fairlead replicate --address-overrides``: an address for each target, source and
+broker. The proxies listen at those ports. A client of the Unix socket SOCKET writes one ``Order`` a line and reads one
+``OrderAnswer`` for each. The first client that gives an order controls the proxies until its connection ends. Then the
+weather ends as well, so that no link stays cut after a voyage was killed.
 """
 
 from __future__ import annotations

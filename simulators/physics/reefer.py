@@ -7,8 +7,8 @@ an evaporator:
     C_cargo d cargo/dt = hA (air - cargo) + respiration
 
 The air lump is solved exactly within a step, so that no step is too long for it. Return air is ``air``; supply air
-follows from the cooling and the fans' flow. Control is as on real units (notes on reefer control): for chilled cargo
-the unit modulates its cooling to keep the **supply** air at the set point, for frozen cargo it switches cooling on and
+follows from the cooling and the fans' flow. Control is as on real units (Carrier 69NT40 manual): for chilled cargo the
+unit modulates its cooling to keep the **supply** air at the set point, for frozen cargo it switches cooling on and
 off to keep the **return** air within a band. Defrosting stops cooling and fans while a heater melts the coil's ice, and
 the return probe above it reads high. An open door lets ambient air in. Fruit turns O2 into CO2 in proportion to its
 heat; vents, or the machinery of a controlled atmosphere while it has power, work against that.

@@ -4,9 +4,9 @@ Each interval draws random numbers for all boxes, whether a box reports or not, 
 another one reports. What can be computed for all boxes at once is computed once per interval.
 
 ``STAGES`` are the last readings of a box that slips off the stern, ``DROP_STAGES`` those of one that slips from a
-crane: motion, tilt, immersion, a position that leaves the
-ship, lost power. They follow the notes on lost containers; no operational record is published. The device reports at
-once when something happens; its radio reaches the ship until the ship is some miles away.
+crane: motion, tilt, immersion, a position that leaves the ship, lost power. No operational record is published, so
+they are a guess (docs/simulators-physics.md). The device reports at once when something happens; its radio reaches the
+ship until the ship is some miles away.
 """
 
 from __future__ import annotations

@@ -169,7 +169,7 @@ def link_network(
 
 
 def _address_overrides(context: Context) -> Path:
-    return context.folder / "run" / "detours.json"
+    return context.folder / "run" / "address-overrides.json"
 
 
 @contextmanager
@@ -200,7 +200,7 @@ def background_workers(
             _await_ready(context)
         yield partial(background.check, _STATUS_FILES)
         return
-    options = {"bridge": [], "replicate": ["--detours", str(_address_overrides(context))] if proxied else []}
+    options = {"bridge": [], "replicate": ["--address-overrides", str(_address_overrides(context))] if proxied else []}
     with Supervisor(background, on_end=lambda end: tell(_how_it_ended(end))) as supervisor:
 
         def check() -> None:

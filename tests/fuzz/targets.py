@@ -34,7 +34,7 @@ from fairlead.records.event import Event
 from fairlead.records.reading import Reading
 from fairlead.records.ship import Environment, Position
 from simulators.fleet.scenario_file import parse as parse_scenario
-from tests.fuzz.wayin import WayIn, sample_messages
+from tests.fuzz.router_harness import RouterHarness, sample_messages
 from tests.support.batches import seal
 from tests.unit.edge.samples import IMO, NOW, NOW_MS
 
@@ -64,22 +64,22 @@ class Target(NamedTuple):
 
 
 @functools.cache
-def _way(site: str) -> WayIn:
-    way = WayIn(site)
+def _harness(site: str) -> RouterHarness:
+    harness = RouterHarness(site)
     for topic, payload in sample_messages():
         if topic.endswith("/position") and site == "star":
-            way.take(topic, payload)
-    return way
+            harness.take(topic, payload)
+    return harness
 
 
 def _mqtt(data: bytes) -> None:
     """The topic, a line feed, the payload: at a ship and at a port, and in the end the same once more."""
     topic, _, payload = data.partition(b"\n")
     for site in ("star", "tokyo"):
-        way = _way(site)
-        if way.engine is not None and len(way.engine.ship.aboard) > 50:
-            _way.cache_clear()
-        way.take(topic.decode(errors="replace"), payload)
+        harness = _harness(site)
+        if harness.engine is not None and len(harness.engine.ship.aboard) > 50:
+            _harness.cache_clear()
+        harness.take(topic.decode(errors="replace"), payload)
 
 
 def _mqtt_seeds() -> Iterator[bytes]:

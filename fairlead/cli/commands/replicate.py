@@ -69,7 +69,7 @@ def replicate(
     metrics_host: MetricsHostOption = ADDRESS,
     address_overrides: Annotated[
         Path | None,
-        typer.Option("--detours", help="File with other addresses for the sources' brokers.", metavar="FILE"),
+        typer.Option("--address-overrides", help="File with other addresses for the sources' brokers.", metavar="FILE"),
     ] = None,
     topology: TopologyOption = DEFAULT_TOPOLOGY,
 ) -> None:

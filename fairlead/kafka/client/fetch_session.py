@@ -146,7 +146,7 @@ class FetchSession:
         self._failures: dict[TP, int] = {}
         self._retry_at: dict[TP, float] = {}
         self._woken = asyncio.Event()
-        self._is_hurried = False  # long polls are cut short as soon as new logs are routed
+        self._cut_wanted = False  # long polls are cut short as soon as new logs are routed
         self.received = 0  # total bytes of all answers, with their frame headers
         self.seconds = 0.0  # that the last answer took from its first byte to its last
 
@@ -194,8 +194,8 @@ class FetchSession:
             if self._preferred and self._loop.time() >= self._leaders_at:
                 self._return_to_leaders()
             await self._route(results)
-            if self._is_hurried:
-                self._is_hurried = False
+            if self._cut_wanted:
+                self._cut_wanted = False
                 self._cut_short()
             left = 0.0 if results else max(0.0, deadline - self._loop.time())
             for node, session in list(self._sessions.items()):
@@ -209,13 +209,13 @@ class FetchSession:
             if results or self._loop.time() >= deadline:
                 return results
 
-    def hurry(self) -> None:
+    def cut_poll_short(self) -> None:
         """Apply changed positions and new logs now instead of after the long poll that is under way.
 
         A request cannot be cancelled, so this closes its connection and starts the session over with the full list:
         some 30 bytes a log and a login. Call it rarely, and not over a slow link.
         """
-        self._is_hurried = True
+        self._cut_wanted = True
         self._woken.set()
 
     def _cut_short(self) -> None:

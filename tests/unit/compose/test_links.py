@@ -10,7 +10,7 @@ import pytest
 
 from compose.entry.healthcheck import check
 from compose.fleet import Fleet, plan
-from compose.project import DETOURS, HOME, project, text
+from compose.project import ADDRESS_OVERRIDES, HOME, project, text
 from compose.render import render
 from compose.settings import address_overrides
 from topologies.endpoints import LINES, read_address_overrides
@@ -41,23 +41,23 @@ def test_only_replicators_use_the_proxies(fleet: Fleet) -> None:
     assert found["links"]["networks"] == ["wan"]
     assert "secrets" not in found["links"]
     for name, service in found.items():
-        takes = f"./links/detours.json:{DETOURS}:ro" in service.get("volumes", ())
+        takes = f"./links/address-overrides.json:{ADDRESS_OVERRIDES}:ro" in service.get("volumes", ())
         assert takes == (name == "links" or name.endswith("-replicator")), name
-        assert ("--detours" in service.get("command", ())) == name.endswith("-replicator"), name
+        assert ("--address-overrides" in service.get("command", ())) == name.endswith("-replicator"), name
 
 
 def test_without_links_there_are_no_proxies(tmp_path: Path) -> None:
     calm = plan(load("minimal", env={}))
     render(calm, locate("minimal"), tmp_path)
     assert "links" not in project(calm)["services"]
-    assert "detours" not in text(calm)
+    assert "address-overrides" not in text(calm)
     assert not (tmp_path / "links").exists()
 
 
 def test_the_rendered_address_overrides_are_readable(tmp_path: Path) -> None:
     fleet = plan(load("minimal", env={}), links=True)
     render(fleet, locate("minimal"), tmp_path)
-    file = tmp_path / "links" / "detours.json"
+    file = tmp_path / "links" / "address-overrides.json"
     assert read_address_overrides(file) == address_overrides(fleet)
     assert file.stat().st_mode & 0o777 == 0o644
     assert file.parent.stat().st_mode & 0o777 == 0o755

@@ -303,7 +303,7 @@ def test_prometheus_scrapes_every_replicator_and_bridge(tmp_path: Path) -> None:
     for name in (*replicators, *bridges):  # all can be reached, and serve where they are looked for
         service = services(fleet)[name]
         assert set(service["networks"]) & set(services(fleet)["prometheus"]["networks"])
-        assert service["command"][-4:-2] == ["--metrics-port", "9404"] or "--detours" in service["command"]
+        assert service["command"][-4:-2] == ["--metrics-port", "9404"] or "--address-overrides" in service["command"]
     told = "".join(file.read_text() for file in folder.rglob("*") if file.suffix in (".yaml", ".json"))
     of_services = (replication_metrics, bridge_metrics, shore_metrics, board_metrics, notify_metrics)
     known = {metric.name for metrics in of_services for metric in metrics([])}

@@ -67,7 +67,7 @@ WRITERS: dict[str, Callable[[Path], object]] = {
     "the bridge's status": lambda folder: write_snapshot(folder / "run" / "bridge.tokyo.json", {}),
     "the bridge's lock": _bridge,
     "a status": lambda folder: replace_file(folder / "run" / "r.json", b"{}"),
-    "detours": lambda folder: write_address_overrides(folder / "run" / "detours.json", {}),
+    "address overrides": lambda folder: write_address_overrides(folder / "run" / "address-overrides.json", {}),
     "up": _up,
     "a file": lambda folder: write_file(folder / "sites" / "tokyo" / "file", "x"),
 }

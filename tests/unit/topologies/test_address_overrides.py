@@ -11,8 +11,8 @@ from topologies.endpoints import read_address_overrides, write_address_overrides
 
 def test_written_address_overrides_are_read_back(tmp_path: Path) -> None:
     address_overrides = {"tokyo": {"sydney": ((("10.0.0.7", 9092), ("127.0.0.1", 40001)), (("::1", 9093), ("::1", 2)))}}
-    write_address_overrides(tmp_path / "run" / "detours.json", address_overrides)
-    assert read_address_overrides(tmp_path / "run" / "detours.json") == address_overrides
+    write_address_overrides(tmp_path / "run" / "address-overrides.json", address_overrides)
+    assert read_address_overrides(tmp_path / "run" / "address-overrides.json") == address_overrides
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ def test_written_address_overrides_are_read_back(tmp_path: Path) -> None:
     ],
 )
 def test_an_invalid_file_of_address_overrides_is_refused(tmp_path: Path, content: str | None, why: str) -> None:
-    file = tmp_path / "detours.json"
+    file = tmp_path / "address-overrides.json"
     if content is not None:
         file.write_text(content, encoding="utf-8")
     with pytest.raises(ConfigurationError, match=why) as error:

@@ -17,7 +17,7 @@ from shore.delta.lake import Lake
 from shore.feeds.kinds import FeedKinds
 from shore.feeds.look import keys_of
 from shore.feeds.readers import FeedReader
-from shore.jobs.feeds import Feeds, ledgers, welcome
+from shore.jobs.feeds import Feeds, fill_changed_feeds, ledgers
 from shore.paths import TablePaths
 from shore.sink.exactly_once import FeedSink
 from shore.tables.feeds import FEEDS
@@ -73,7 +73,7 @@ def start(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str
     def started(*readers: FeedReader, begun: bool = True) -> list[str]:
         looked.clear()
         sink = FeedSink(lake.paths, KafkaEndpoint("alpha", (("127.0.0.1", 1),)), {}, 0, frozenset())
-        welcome(lake, Feeds(readers, sink, ledgers(lake)), begun=begun)
+        fill_changed_feeds(lake, Feeds(readers, sink, ledgers(lake)), begun=begun)
         return list(looked)
 
     return started

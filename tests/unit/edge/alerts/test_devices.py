@@ -14,7 +14,7 @@ from edge.alerts.rules import devices
 from edge.messages import ReadingMessage
 from fairlead.names import container_check_digit
 from fairlead.records.alert import Alert, Cause
-from tests.fuzz.wayin import WayIn
+from tests.fuzz.router_harness import RouterHarness
 from tests.unit.edge.alerts.detecting import HOUR, MINUTE, NEIGHBOURS, message, ms
 from tests.unit.edge.alerts.restarting import CRASHES, Ship, said
 from tests.unit.edge.samples import BOX, NOW, reading, readings_topic
@@ -278,16 +278,18 @@ def test_readings_that_are_late_say_nothing_about_the_clock() -> None:
 
 def test_a_clock_so_far_off_that_readings_are_refused_is_told_once_and_ends() -> None:
     """A clock so wrong that readings are refused raises one alert, which clears afterwards."""
-    way = WayIn("star")
+    harness = RouterHarness("star")
     now = dt.datetime.now(dt.UTC)
-    lost = [way.take(readings_topic(), reading(n, at=now.replace(year=1990 + 60 * (n % 2), day=1))) for n in range(3)]
+    lost = [
+        harness.take(readings_topic(), reading(n, at=now.replace(year=1990 + 60 * (n % 2), day=1))) for n in range(3)
+    ]
     assert lost == ["deadletters.star"] * 3
-    assert way.engine is not None
-    opened = way.engine.ship.aboard[BOX].open["CLOCK"]
+    assert harness.engine is not None
+    opened = harness.engine.ship.aboard[BOX].open["CLOCK"]
     assert opened.alert_id == f"CLOCK.{BOX}.d1.1.0" and opened.causes[0].log == "deadletters.star"
     assert "this container is not watched" in opened.evidence[0].detail
-    assert way.take(readings_topic(), reading(3, at=now)).startswith(("containers.", "strays."))
-    assert "CLOCK" not in way.engine.ship.aboard[BOX].open
+    assert harness.take(readings_topic(), reading(3, at=now)).startswith(("containers.", "strays."))
+    assert "CLOCK" not in harness.engine.ship.aboard[BOX].open
 
 
 steps = st.lists(

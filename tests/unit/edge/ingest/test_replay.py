@@ -19,7 +19,7 @@ from fairlead.errors import RefusedError
 from fairlead.kafka.endpoint import MqttEndpoint
 from fairlead.records import decoder
 from fairlead.records.edge import DeadLetter
-from tests.fuzz.wayin import WayIn
+from tests.fuzz.router_harness import RouterHarness
 from tests.unit.edge.samples import BOX, BOX_LOG, IMO, NOW, NOW_MS, event, reading, readings_topic, topology
 
 HOUR = dt.timedelta(hours=1)
@@ -146,8 +146,8 @@ def test_a_replayed_message_is_what_it_was_published_as() -> None:
 
 def test_a_replayed_message_is_stored_as_if_it_had_been_all_right_at_once() -> None:
     """A replayed message is stored as if it had been valid at first."""
-    way = WayIn("tokyo")
-    assert way.take(wrapped(7, readings_topic()), reading(3)) == BOX_LOG
+    harness = RouterHarness("tokyo")
+    assert harness.take(wrapped(7, readings_topic()), reading(3)) == BOX_LOG
 
 
 def test_a_message_that_is_refused_again_says_which_letter_it_repeats() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from edge.messages import RejectReason
 from fairlead.records import decoder
 from fairlead.records.edge import DeadLetter
-from tests.fuzz.wayin import WayIn, sample_messages
+from tests.fuzz.router_harness import RouterHarness, sample_messages
 from tests.unit.edge.samples import BOX, IMO, NOW, reading, readings_topic
 
 SAMPLES = list(sample_messages())
@@ -90,17 +90,17 @@ def mutated(draw: st.DrawFn) -> tuple[str, bytes]:
     return draw(st.sampled_from([topic, topic, topic, *(each for each, _ in SAMPLES)])), raw
 
 
-def star() -> WayIn:
-    way = WayIn("star")
-    way.take(*SAMPLES[3])  # the ship has reported its position
-    return way
+def star() -> RouterHarness:
+    harness = RouterHarness("star")
+    harness.take(*SAMPLES[3])  # the ship has reported its position
+    return harness
 
 
 @given(st.lists(mutated(), min_size=1, max_size=5))
 def test_a_message_that_went_wrong_somewhere_ends_in_exactly_one_log(messages: list[tuple[str, bytes]]) -> None:
-    for way in (star(), WayIn("tokyo")):
+    for harness in (star(), RouterHarness("tokyo")):
         for topic, payload in messages:
-            way.take(topic, payload)
+            harness.take(topic, payload)
 
 
 @given(st.text(max_size=80) | st.sampled_from([topic for topic, _ in SAMPLES]), st.binary(max_size=300))
@@ -109,13 +109,13 @@ def test_a_message_that_went_wrong_somewhere_ends_in_exactly_one_log(messages: l
 @example("fairlead/v1/containers/BIGU1000005/readings/", b"{}")
 @example("fairlead/v1/containers/BIGU100000５/readings", b"{}")  # noqa: RUF001 - a digit that is none
 def test_bytes_of_any_kind_on_any_topic_end_in_exactly_one_log(topic: str, payload: bytes) -> None:
-    for way in (WayIn("star"), WayIn("tokyo")):
-        way.take(topic, payload)
+    for harness in (RouterHarness("star"), RouterHarness("tokyo")):
+        harness.take(topic, payload)
 
 
-def letter(way: WayIn, topic: str, payload: bytes) -> DeadLetter:
-    assert way.take(topic, payload).startswith("deadletters.")
-    [entry] = [each for log, each in way.puts if log.startswith("deadletters.")]  # an alert may be stored with it
+def letter(harness: RouterHarness, topic: str, payload: bytes) -> DeadLetter:
+    assert harness.take(topic, payload).startswith("deadletters.")
+    [entry] = [each for log, each in harness.puts if log.startswith("deadletters.")]  # an alert may be stored with it
     return LETTER.decode(entry.record.value or b"")  # type: ignore[union-attr]
 
 
@@ -151,10 +151,10 @@ def test_a_device_whose_name_has_no_end_cannot_fill_the_alerts_that_name_it() ->
 
     An alert names up to three readings; with a name of 250 kB each it was larger than a log accepts.
     """
-    way = star()
+    harness = star()
     for sequence in range(3):
         payload = reading(sequence, name="d" * 250_000, motion={"freeFallSeconds": 1.9, "immersed": True})
-        assert letter(way, readings_topic(), payload).reason == RejectReason.INVALID_FIELDS
+        assert letter(harness, readings_topic(), payload).reason == RejectReason.INVALID_FIELDS
 
 
 def test_an_event_whose_id_has_no_end_is_refused() -> None:
@@ -162,7 +162,7 @@ def test_an_event_whose_id_has_no_end_is_refused() -> None:
     topic, payload = SAMPLES[5]
     body = msgspec.json.decode(payload)
     body["metadata"]["eventID"] = "e" * 200_000
-    assert letter(WayIn("tokyo"), topic, msgspec.json.encode(body)).reason == RejectReason.INVALID_FIELDS
+    assert letter(RouterHarness("tokyo"), topic, msgspec.json.encode(body)).reason == RejectReason.INVALID_FIELDS
 
 
 def test_a_ship_s_clock_that_leaps_ahead_does_not_stop_the_alert_engine_s_time() -> None:
@@ -171,8 +171,8 @@ def test_a_ship_s_clock_that_leaps_ahead_does_not_stop_the_alert_engine_s_time()
     The alert engine uses the time of the ship's position reports; after one that was 20 h ahead it ignored all that
     followed.
     """
-    way = WayIn("star")
-    assert way.engine is not None
+    harness = RouterHarness("star")
+    assert harness.engine is not None
     now = dt.datetime.now(dt.UTC)
     for sequence, at in enumerate((now, now + dt.timedelta(hours=20), now + dt.timedelta(minutes=1))):
         body = {
@@ -180,22 +180,22 @@ def test_a_ship_s_clock_that_leaps_ahead_does_not_stop_the_alert_engine_s_time()
             "device": {"deviceId": "gps", "bootId": 1, "sequence": sequence, "deviceDateTime": at.isoformat()},
             "geoLocation": {"latitude": -30.0, "longitude": 155.0 + sequence},
         }
-        assert way.take(f"fairlead/v1/ships/{IMO}/position", msgspec.json.encode(body)).startswith("ships.")
-    assert way.engine.ship.place is not None and way.engine.ship.place.longitude == 157.0
-    assert abs(way.engine.ship.at_ms - now.timestamp() * 1000) < 10 * 60_000
+        assert harness.take(f"fairlead/v1/ships/{IMO}/position", msgspec.json.encode(body)).startswith("ships.")
+    assert harness.engine.ship.place is not None and harness.engine.ship.place.longitude == 157.0
+    assert abs(harness.engine.ship.at_ms - now.timestamp() * 1000) < 10 * 60_000
 
 
 def test_samples_are_all_right() -> None:
     """The unmodified samples are valid."""
-    way = star()
-    assert [way.take(topic, payload).partition(".")[0] for topic, payload in SAMPLES[:5]] == [
+    harness = star()
+    assert [harness.take(topic, payload).partition(".")[0] for topic, payload in SAMPLES[:5]] == [
         "containers",
         "containers",
         "yellow",
         "ships",
         "ships",
     ]
-    port = WayIn("tokyo")
+    port = RouterHarness("tokyo")
     taken = [port.take(topic, payload) for topic, payload in SAMPLES[5:10]]
     assert taken == [f"containers.{BOX}"] * 4 + ["events.tokyo"]
     assert port.take(*SAMPLES[10]) == "bookings.tokyo"

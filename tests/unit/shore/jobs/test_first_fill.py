@@ -21,7 +21,7 @@ def test_the_batches_after_a_failed_first_fill_begin_with_what_the_feeds_really_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Records had been appended to feeds, and a customer's own table had not got them. Only an opened sink fills it."""
-    for name in ("create_feeds", "create_tables", "ledgers", "welcome", "changes"):
+    for name in ("create_feeds", "create_tables", "ledgers", "fill_changed_feeds", "changes"):
         monkeypatch.setattr(feeds, name, Mock())
     monkeypatch.setattr(first_fill, "table_end", Mock(return_value=Mock(version=1)))
     opened = [Mock(name="before the fill"), Mock(name="after it")]

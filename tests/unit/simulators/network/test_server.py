@@ -37,9 +37,9 @@ def port() -> Iterator[int]:
 @pytest.fixture
 async def place(short_path: Path, echo: Address, port: int) -> AsyncIterator[Path]:
     """Where orders are taken for one proxy, through which duck-star pulls from tokyo, at ``port``."""
-    write_address_overrides(short_path / "detours.json", {"duck-star": {"tokyo": ((echo, (HOST, port)),)}})
+    write_address_overrides(short_path / "address-overrides.json", {"duck-star": {"tokyo": ((echo, (HOST, port)),)}})
     stop, at = asyncio.Event(), short_path / "links.sock"
-    serving = asyncio.ensure_future(run(short_path / "detours.json", at, stop))
+    serving = asyncio.ensure_future(run(short_path / "address-overrides.json", at, stop))
     while not at.exists():
         assert not serving.done(), serving.exception()
         await asyncio.sleep(0.01)

@@ -145,13 +145,13 @@ async def test_hurry_ends_a_long_poll_for_a_log_that_changed(fake: FakeCluster, 
     poll = asyncio.ensure_future(session.poll(max_wait_ms=60_000))
     await until(lambda: len(fake.seen(FETCH)) == 2)
     session.set(log, 0)
-    session.hurry()  # at once: nobody has asked yet who leads the new log
+    session.cut_poll_short()  # at once: nobody has asked yet who leads the new log
     async with asyncio.timeout(5):
         assert (await poll)[log].records
     session.set(log, 1)
     await session.poll(max_wait_ms=0)
-    session.hurry()
-    assert await session.poll(max_wait_ms=0) == {}, "without a change there is nothing to hurry for"
+    session.cut_poll_short()
+    assert await session.poll(max_wait_ms=0) == {}, "without a change no poll is cut short"
     await session.close()
 
 

@@ -1,4 +1,4 @@
-"""A bridge's way in without brokers: what became of one message, and what must hold of it whatever the message is."""
+"""A bridge's router without brokers: what became of one message, and what must hold of it whatever the message is."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class _Writers:
         return _Writer(topic, self._puts, custody=self._holdings.state(topic))
 
 
-class WayIn:
+class RouterHarness:
     """One site's router; a ship's has the watch behind it, which remembers what came before."""
 
     def __init__(self, site: str) -> None:
