@@ -160,14 +160,6 @@ def server_properties(site: SiteState, controller: SecretStr, *, broker: Broker 
     return "".join(f"{key}={value}\n" for key, value in all_of_them.items())
 
 
-def logs_in_as_admin(folder: Path) -> bool:
-    """Return whether a broker logs in to other brokers as ``admin``, as an older Fairlead set it up."""
-    try:
-        return f'username="{ADMIN}"' in (folder / "server.properties").read_text(encoding="utf-8")
-    except OSError:
-        return False
-
-
 def format_if_new(
     folder: Path,
     cluster_id: str,

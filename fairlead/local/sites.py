@@ -21,8 +21,8 @@ import psutil
 from pydantic import SecretStr
 
 from fairlead.certs.trust import KeyPair
-from fairlead.errors import ConfigurationError, FairleadError, RefusedError, UnavailableError, UnknownNameError
-from fairlead.home import private_folder, purge_command, restart_command, topology_option, up_command
+from fairlead.errors import ConfigurationError, FairleadError, UnavailableError, UnknownNameError
+from fairlead.home import private_folder, purge_command, topology_option, up_command
 from fairlead.jars import ensure_jars, find_java, jar_set
 from fairlead.kafka.endpoint import KafkaEndpoint, MqttEndpoint
 from fairlead.local import cds, kafka, mosquitto, ports, processes, tls
@@ -448,7 +448,6 @@ class LocalSites(LocalSiteRegistry):
             UnavailableError: the site does not answer, or did not accept the new password in time.
             UnknownNameError: it has no such user.
             ConfigurationError: see ``Passwords.begin``.
-            RefusedError: the site's brokers log in to each other as ``admin``, so admin's password cannot change now.
         """
         with self._locked():
             state = self._known(site)
@@ -456,15 +455,6 @@ class LocalSites(LocalSiteRegistry):
                 raise UnknownNameError(f"user of {site} named", user, {*state.kafka_users, *state.mqtt_users})
             if user in state.kafka_users and not any(ports.accepts(broker.port) for broker in state.brokers):
                 raise UnavailableError(f"{site} is not running", hint=up_command(self.folder, site), site=site)
-            if user == kafka.ADMIN and any(
-                kafka.logs_in_as_admin(self._site(site).kafka_folder(broker.number)) for broker in state.brokers
-            ):
-                raise RefusedError(
-                    f"cannot change the password of {user} at {site}: an older Fairlead started its brokers, which log "
-                    "in to each other with this password and could no longer complete transactions",
-                    hint=f"restart the site first: {restart_command(self.folder, site)}",
-                    site=site,
-                )
             in_mqtt = [mqtt_secret(user)] if user in state.mqtt_users else []
             in_kafka = [user] if user in state.kafka_users else []
             new = {secret: self._passwords.begin(site, secret) for secret in dict.fromkeys((*in_mqtt, *in_kafka))}

@@ -242,20 +242,6 @@ def test_a_broker_goes_on_with_its_transactions_when_admins_password_changes(pla
         producer.commit_transaction(PATIENCE)
 
 
-def test_brokers_that_log_in_as_admin_themselves_are_restarted_first(place: Place) -> None:
-    """The rotation of admin is refused while brokers log in as admin themselves; no password changes."""
-    file = place.local.folder / "sites" / PORT / "kafka" / "server.properties"
-    text = file.read_text()
-    file.write_text(text.replace('username="controller"', 'username="admin"'))
-    before = place.secrets
-    try:
-        with pytest.raises(RefusedError, match="could no longer complete transactions"):
-            place.rotate(ADMIN, PORT)
-    finally:
-        file.write_text(text)
-    assert place.secrets == before
-
-
 def test_plain_clients_go_on_until_they_are_asked_again(place: Place) -> None:
     """Other clients keep working until the broker requires a new login.
 
