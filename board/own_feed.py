@@ -610,7 +610,7 @@ _BACK_FILLED: Final = """
 create temp table readings as
 with digests as (
     select feed_offset, max(device_date_time) over (order by feed_offset) as told
-    from feed where kind = 'digest' and not coalesce(retracts, false)
+    from feed where kind = 'digest' and not retracts
 )
 select r.* exclude (first_offset), null::timestamptz as received_date_time, null::varchar as payload,
     r.device_date_time <= d.told as back_filled

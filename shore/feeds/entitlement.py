@@ -142,7 +142,7 @@ def newest_rows(feeds: DataFrame) -> DataFrame:
         F.max_by(BOX, "feed_offset").alias(BOX),
         F.max("feed_offset").alias("feed_offset"),
         F.max_by("device_date_time", "feed_offset").alias("device_date_time"),
-        F.max_by(F.coalesce("retracts", F.lit(False)), "feed_offset").alias("taken_back"),
+        F.max_by("retracts", "feed_offset").alias("taken_back"),
         F.max("revision").alias("revision"),
         F.max_by("digest", "feed_offset").alias("digest"),
     )

@@ -154,7 +154,7 @@ class AtSea:
         last = F.max_by(F.struct("retracts", "device_date_time"), "feed_offset").alias("last")
         newest = feeds.where(F.col("log").startswith("digests/")).groupBy("customer", BOX).agg(last)
         time = F.unix_micros("last.device_date_time")
-        standing = newest.where("not coalesce(last.retracts, false)").groupBy(BOX)
+        standing = newest.where("not last.retracts").groupBy(BOX)
         rows = standing.agg(F.min(time).alias("first"), F.max(time).alias("last")).collect()
         return cls({row[BOX]: TimeRange(_time(row["first"]) or EPOCH, _time(row["last"]) or LAST) for row in rows})
 

@@ -137,12 +137,11 @@ def to_restore(lake: Lake, readers: Sequence[FeedReader], ends: Mapping[str, int
     spark = lake.spark
     feeds = lake.read(FEEDS.name).where(F.col("customer").isin(sorted(ends)))
     item = Window.partitionBy("customer", "log", "log_offset").orderBy("feed_offset")
-    retracts = F.coalesce("retracts", F.lit(False))
-    given = F.last(F.when(~retracts, F.col("feed_offset")), ignorenulls=True)
+    given = F.last(F.when(~F.col("retracts"), F.col("feed_offset")), ignorenulls=True)
     given = given.over(item.rowsBetween(Window.unboundedPreceding, -1))
     first = F.broadcast(spark.createDataFrame(pa.table({"customer": list(ends), "_end": list(ends.values())})))
     missing = computed(
-        feeds.withColumn("_given", F.when(retracts, given))
+        feeds.withColumn("_given", F.when(F.col("retracts"), given))
         .join(first, on="customer")
         .where("feed_offset >= _end")
         .select("customer", "feed_offset", "log", "log_offset", "equipment_reference", "device_date_time", "revision",

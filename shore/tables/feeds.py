@@ -33,7 +33,7 @@ FEEDS = Table(
         Column("log_offset", pa.int64(), "Its offset there; of an hour: hours since 1970"),
         Column("equipment_reference", pa.string(), "ISO 6346 container number"),
         Column("device_date_time", TIME, "Device time of the record"),
-        Column("retracts", pa.bool_(), "Whether it takes that record back; null: no, in rows of older versions"),
+        Column("retracts", pa.bool_(), "Whether it takes that record back"),
         Column("revision", pa.int32(), "Of what was made for the feed: how often it had been said before"),
         Column("digest", pa.string(), "Of what was made for the feed: MD5 of its content without the revision"),
     ),
@@ -50,7 +50,7 @@ NEWEST: Final = """
     any_value(equipment_reference) as equipment_reference,
     max(feed_offset) as feed_offset,
     arg_max(device_date_time, feed_offset) as device_date_time,
-    arg_max(coalesce(retracts, false), feed_offset) as taken_back,
+    arg_max(retracts, feed_offset) as taken_back,
     max(revision) as revision,
     arg_max(digest, feed_offset) as digest
 """

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import duckdb
@@ -54,22 +54,16 @@ class Shape:
         columns: All columns that must be as the log gives them; those that the stored table lacks count as null.
         log: SQL for the log of a row.
         offset: SQL for its offset there.
-        nulls: What a null in a column stands for, as SQL.
     """
 
     table: str
     columns: Sequence[str]
     log: str = "log"
     offset: str = "log_offset"
-    nulls: Mapping[str, str] = field(default_factory=dict)
 
     def hash_of(self, present: Sequence[str]) -> str:
         """Return SQL for the hash of a row of a table that has these columns."""
-        values = [
-            f"coalesce({name}, {self.nulls[column]})" if column in self.nulls else name
-            for column in self.columns
-            for name in [quoted(column) if column in present else "null"]
-        ]
+        values = [quoted(column) if column in present else "null" for column in self.columns]
         return f"hash('{self.table}', {', '.join(values)})"
 
 
@@ -281,8 +275,7 @@ class LogRows:
         names = [name for name in dict.fromkeys((*shape.columns, *right.columns)) if name in (*found, *expected)]
         if table != rightly:  # a column that only one table has is no difference, except ``reason``
             names = [name for name in names if (name in found and name in expected) or name == "reason"]
-        alike = {name for name in shape.nulls if found.get(name) is None}
-        differing = [name for name in names if found.get(name) != expected.get(name) and name not in alike]
+        differing = [name for name in names if found.get(name) != expected.get(name)]
         told = {name: shown(found.get(name), expected.get(name)) for name in differing}
         return {name: one for name, (one, _) in told.items()}, {name: other for name, (_, other) in told.items()}
 

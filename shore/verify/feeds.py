@@ -59,13 +59,12 @@ _FEEDS: Final = Shape(
     FEEDS.plain_schema.names,
     log=f"case customer when '{SHORE_LOG.customer}' then '{SHORE_ALERTS}' else 'feeds.' || customer end",
     offset="feed_offset",
-    nulls={"retracts": "false"},  # in rows of older versions
 )
 _TWICE: Final = f"""
 select distinct customer, log, log_offset
 from (
-    select customer, log, log_offset, digest, coalesce(retracts, false) as retracted,
-        lag(coalesce(retracts, false)) over item as before, lag(digest) over item as digest_before
+    select customer, log, log_offset, digest, retracts as retracted,
+        lag(retracts) over item as before, lag(digest) over item as digest_before
     from feeds
     window item as (partition by customer, log, log_offset order by feed_offset)
 )
