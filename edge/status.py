@@ -34,15 +34,12 @@ class Alarm:
     """One way in which a bridge loses messages, or cannot bring them into their logs.
 
     Args:
-        metric, rule: The Prometheus metric of the same, and the alert rule of ``compose/monitoring`` that fires.
         count: Returns the number of occurrences in the bridge's last metrics; 0: no alarm.
         what: A sentence with ``{count}``.
         what_to_do: The operator's remedy.
     """
 
     name: str
-    metric: str
-    rule: str
     count: Callable[[Mapping[str, Any]], int]
     what: str
     what_to_do: str
@@ -51,64 +48,48 @@ class Alarm:
 ALARMS: Final = (
     Alarm(
         "mqtt-dropped",
-        "fairlead_bridge_mqtt_dropped_total",
-        "FairleadMqttLost",
         lambda metrics: int(metrics.get("mqtt_dropped", 0)),
         "the MQTT broker has DROPPED {count:,} messages: its queues were full",
         "max_queued_messages and max_queued_bytes of its configuration must be 0; those messages are lost",
     ),
     Alarm(
         "mqtt-session-lost",
-        "fairlead_bridge_mqtt_sessions_lost_total",
-        "FairleadMqttLost",
         lambda metrics: int(metrics.get("mqtt_sessions_lost", 0)),
         "the MQTT broker has lost the bridge's session {count:,} times; queued messages may be lost",
         "persistence must be true in its configuration, and its folder must be kept",
     ),
     Alarm(
         "flood-dropped",
-        "fairlead_bridge_flood_dropped_total",
-        "FairleadBridgeFloodDropped",
         lambda metrics: int(metrics.get("flood_dropped", 0)),
         "the bridge has DROPPED {count:,} messages of devices that publish far more than their limit",
         "its log and the alert DEVICE_FLOOD name the devices; 'fairlead devices remove' shuts one out",
     ),
     Alarm(
         "qos0-dropped",
-        "fairlead_bridge_qos0_dropped_total",
-        "FairleadMqttLost",
         lambda metrics: int(metrics.get("qos0_dropped", 0)),
         "the bridge has DROPPED {count:,} messages of QoS 0 or AIS: too many waited for Kafka",
         "they are lost; let devices publish with QoS 1, whose messages wait at the MQTT broker",
     ),
     Alarm(
         "dead-letters",
-        "fairlead_bridge_dead_letters_total",
-        "FairleadBridgeLettersKept",
         lambda metrics: int(metrics.get("dead_letters", 0)),
         "{count:,} messages could not be used: they are dead letters, and no other log or table has them",
         "fairlead bridge replay --site SITE --dry-run shows why; remove the cause, then replay them",
     ),
     Alarm(
         "strays-gone",
-        "fairlead_bridge_strays_gone_total",
-        "FairleadBridgeStraysGone",
         lambda metrics: int(metrics.get("strays_gone", 0)),
         "{count:,} strays were deleted by retention here before they were drained: their logs lack them",
         "the site that kept them still has them in its strays log; a longer retention for strays here prevents this",
     ),
     Alarm(
         "logs-broken",
-        "fairlead_bridge_logs",
-        "FairleadBridgeLogsBroken",
         lambda metrics: int(metrics.get("custody", {}).get("broken", 0)),
         "{count:,} containers' logs refuse what the bridge appends: another program has written to them",
         "run only one bridge for the site; fairlead acl audit NUMBER shows who else can write; then restart the bridge",
     ),
     Alarm(
         "site-alerts",
-        "fairlead_bridge_site_alerts",
-        "FairleadBridgeSiteAlerts",
         lambda metrics: sum(metrics.get("site_alerts", {}).values()),
         "{count:,} alerts about this site are open: readings or events do not reach their logs",
         "fairlead alert list shows them; fairlead custody strays shows what waits for which log",

@@ -74,11 +74,6 @@ class AckOrder:
         return len(self._waiting)
 
     @property
-    def head(self) -> PendingAck | None:
-        """The oldest unacknowledged message, which all others wait for."""
-        return self._waiting[0] if self._waiting else None
-
-    @property
     def left_behind(self) -> int:
         """How many messages of earlier connections are not finished yet, and so still take memory."""
         return self._abandoned - self.stale

@@ -383,8 +383,8 @@ class Devices(Model):
 
 
 class Expectation(Model):
-    """One purpose of a scenario: a sentence and, if any, the figure of the plan that proves it (see
-    ``simulators.voyage.voyage.figures``)."""
+    """One purpose of a scenario: a sentence and, if any, the figure of the plan that proves it (one of
+    ``FIGURES``)."""
 
     says: str
     figure: str | None = None

@@ -40,7 +40,7 @@ from simulators.fleet.plan import (
 )
 from simulators.fleet.planner import make_plan
 from simulators.fleet.routes import Point
-from simulators.fleet.scenario import PowerLossFault, Scenario
+from simulators.fleet.scenario import Scenario
 from simulators.fleet.timetable import UNDER_WAY, TimetableCall
 from simulators.physics import climate
 from simulators.physics.climate import link_weather, storms_of
@@ -591,38 +591,3 @@ def _final_barrier(time: dt.datetime, ends: Mapping[str, int]) -> VoyageBarrier:
     return VoyageBarrier(
         time, BarrierKind.FINISHED, "all that was published is in the logs", log_ends=dict(sorted(ends.items()))
     )
-
-
-_DAY = dt.timedelta(days=1)
-
-
-def figures(plan: VoyagePlan) -> dict[str, float]:
-    """Return each of ``simulators.fleet.scenario.FIGURES``, counted in a plan."""
-    calls = [call for table in plan.timetables.values() for call in table.calls]
-    outages = list(link_weather(plan).outages())
-    at_sea = {fault.lot for fault in plan.scenario.faults if isinstance(fault, PowerLossFault)}
-    lost = plan.scenario.lost_headquarters
-    return {
-        "ships": sum(bool(table.passages) for table in plan.timetables.values()),
-        "ports": len({call.port for call in calls}),
-        "calls": len(calls),
-        "transhipped": sum(sum(move.code == "LOAD" for move in box.moves) > 1 for box in plan.boxes),
-        "overboard": sum(box.falls is not None and not box.ashore(box.falls) for box in plan.boxes),
-        "dropped": sum(box.falls is not None and box.ashore(box.falls) for box in plan.boxes),
-        "power_lost_ashore": sum(any(box.ashore(start) for start, _ in box.outages) for box in plan.boxes),
-        "power_lost": sum(bool(box.outages) and box.lot_name in at_sea for box in plan.boxes),
-        "failed": sum(bool(box.failures) for box in plan.boxes),
-        "doors_open": sum(any(box.holder(start) in plan.timetables for start, _ in box.doors) for box in plan.boxes),
-        "wrong_setpoint": sum(bool(box.setpoints) for box in plan.boxes),
-        "cold_treatments": sum(box.lot.cold_treatment is not None for box in plan.boxes),
-        "unit_alarms": sum(bool(box.alarms) for box in plan.boxes),
-        "sunk": sum(box.sinks is not None for box in plan.boxes),
-        "landed": sum(box.landed is not None for box in plan.boxes),
-        "days_after_loss": (plan.ends - plan.starts - lost.starts) / _DAY if lost else 0.0,
-        "silent": sum(bool(box.silences) for box in plan.boxes),
-        "other_lines": len({move.number for move in plan.others if move.number is not None}),
-        "days": (plan.ends - plan.starts) / _DAY,
-        "days_cut": max(((until - since) / _DAY for _, since, until in outages), default=0.0),
-        "days_waiting": max((call.arrives - call.comes) / _DAY for call in calls),
-        "links_cut": len({frozenset(between) for between, _, _ in outages}),
-    }
