@@ -29,7 +29,6 @@ from simulators.voyage.voyage import Voyage
 from topologies.loader.load import load
 
 TARGET_SECONDS = 60.0  # for 20,000 containers and 24 hours
-INTERVAL = dt.timedelta(minutes=5)
 SCENARIO = """
 name: day-at-sea
 topology: minimal

@@ -210,7 +210,6 @@ async def _read(cluster: Cluster, logs: Sequence[str]) -> dict[str, Content]:
 BEFORE: Final = 3  # readings of each box at the port
 SETTLE: Final = 2.0
 MOMENTS: Final = ("published", "readings_published", "granted", "ledger_copied", "copied", "taken", "appended")
-_GATE_INS_AT_ONCE: Final = 2_000
 
 
 async def measure_call(count: int, say: Callable[[str], None], *, brokers: int = 1) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from benchmarks.replication.fairlead_side import SOURCE, TARGET, USER
 from benchmarks.replication.world import Logs, World
 from fairlead.jars import ensure_jars, find_java, jar_set
 from fairlead.kafka.endpoint import KafkaEndpoint
-from fairlead.local.files import tail, write_file
+from fairlead.local.files import write_file
 
 MAIN: Final = "org.apache.kafka.connect.mirror.MirrorMaker"
 GRACE: Final = 30.0  # seconds from SIGTERM to SIGKILL
@@ -173,11 +173,6 @@ async def _stop(child: asyncio.subprocess.Process) -> None:
         except TimeoutError:
             child.kill()
     await child.wait()
-
-
-def last_words(folder: Path) -> str:
-    """The last lines of its log."""
-    return tail(folder / "mirrormaker.log", 5)
 
 
 def _write(folder: Path, text: str) -> None:

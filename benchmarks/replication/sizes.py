@@ -28,7 +28,6 @@ from fairlead.kafka.protocol.types import TopicPartition
 
 SIZES: Final = (1_000, 5_000)
 READINGS: Final = 24
-SETTLE: Final = 10.0  # seconds until the status file has everything
 WITHIN: Final = 900.0
 
 

@@ -173,7 +173,6 @@ def _log_dirs(body: memoryview) -> LogDirs:
     return LogDirs(code, sizes)
 
 
-Limits = Mapping[str, float]
 Changes = Mapping[str, Mapping[str, float | None]]
 
 _USER: Final = "user"
