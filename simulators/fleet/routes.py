@@ -17,6 +17,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from fairlead.errors import ConfigurationError, UnknownNameError
+from topologies.drawing.seachart import ports
 
 EARTH_RADIUS_NM = 3440.065
 APPROACH_NM = 15.0  # harbour, pilotage and channel at each end of a passage
@@ -136,23 +137,16 @@ class Passage:
         return Fix(point, speed, course)
 
 
-@cache
-def _ports() -> dict[str, Point]:
-    from searoute.searoute import setup_P  # imported late: takes 0.2 s
-
-    return {data["port"]: Point(data["y"], data["x"]) for _, data in setup_P().nodes(data=True) if data.get("port")}
-
-
 def port(unlocode: str) -> Point:
     """Return the position of a port by its UN/LOCODE (``JPTYO``).
 
     Raises:
         UnknownNameError: searoute's table of 3,962 ports does not have it.
     """
-    ports = _ports()
-    if unlocode not in ports:
-        raise UnknownNameError("port", unlocode, (code for code in ports if code[:2] == unlocode[:2]))
-    return ports[unlocode]
+    place = ports().get(unlocode)
+    if place is None:
+        raise UnknownNameError("port", unlocode, (code for code in ports() if code[:2] == unlocode[:2]))
+    return Point(place.latitude, place.longitude)
 
 
 @cache

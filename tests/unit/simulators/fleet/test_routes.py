@@ -97,6 +97,12 @@ def test_a_ship_anchors_before_a_closed_port_without_a_jump() -> None:
         )
 
 
+@pytest.mark.parametrize("unlocode", ["USBOS", "MOMAC"])
+def test_a_port_that_a_seachart_has_is_known(unlocode: str) -> None:
+    """searoute's own graph lacks Boston, and has one of two ports with the same position."""
+    assert routes.distance(routes.route(unlocode, "JPTYO").at(0.0)[0], routes.port(unlocode)) < 0.01
+
+
 def test_an_unknown_port_names_the_ports_of_its_country() -> None:
     with pytest.raises(UnknownNameError, match="JPTY0") as error:
         routes.port("JPTY0")
