@@ -13,7 +13,7 @@ import contextlib
 import datetime as dt
 import ssl
 import threading
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -367,8 +367,6 @@ async def replay(
     site: str,
     plan: ReplayPlan,
     by: str,
-    *,
-    progress: Callable[[int], None] = lambda _: None,
 ) -> int:
     """Publish the plan's messages to the site's bridge again, and return their number.
 
@@ -379,7 +377,6 @@ async def replay(
         cluster, kafka: The site's Kafka, with its administrator's login.
         mqtt: The site's MQTT broker, with a device's login.
         by: The name of the operator.
-        progress: Called with the number of messages done.
 
     Raises:
         UnavailableError, RefusedError: see ``Publisher`` and ``remember``.
@@ -395,7 +392,6 @@ async def replay(
             await asyncio.to_thread(publisher.publish, [(wrapped(at, of.mqtt_topic), of.payload) for at, of in batch])
             await asyncio.to_thread(remember, kafka, log, [at for at, _ in batch], by)
             done += len(batch)
-            progress(done)
     finally:
         await asyncio.to_thread(publisher.close)
     return done

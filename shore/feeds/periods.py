@@ -48,6 +48,6 @@ def periods(bookings: DataFrame, customers: DataFrame) -> DataFrame:
     return bookings.sparkSession.sql(_OF_CUSTOMERS, bookings=bookings, customers=customers).localCheckpoint()
 
 
-def covered(time: str, spans: str = "p.spans") -> str:
-    """Return the SQL condition that a time lies in one of the spans."""
-    return f"exists({spans}, span -> {covers('span', time)})"
+def covered(time: str) -> str:
+    """Return the SQL condition that a time lies in one of the spans of ``p``, a row of ``periods``."""
+    return f"exists(p.spans, span -> {covers('span', time)})"

@@ -122,7 +122,7 @@ class TouchedHours:
     def of(cls, hours: DataFrame) -> TouchedHours:
         """Return what these hours are."""
         hours = computed(hours)
-        spans = computed(spans_of(hours, time="window_start", gap=DAY))
+        spans = computed(spans_of(hours, gap=DAY))
         return cls(hours, spans, extents_of(spans))
 
 

@@ -26,15 +26,15 @@ _LONG: Final = dt.timedelta(days=2)  # spans longer than this share no extent wi
 
 _SPANS: Final = """
 with followed as (
-    select *, coalesce({time} - lag({time}) over box > interval '{seconds}' second, false) as is_first
+    select *, coalesce(window_start - lag(window_start) over box > interval '{seconds}' second, false) as is_first
     from {{keys}}
-    window box as (partition by equipment_reference order by {time})
+    window box as (partition by equipment_reference order by window_start)
 ),
 numbered as (
-    select *, sum(cast(is_first as int)) over (partition by equipment_reference order by {time}) as number
+    select *, sum(cast(is_first as int)) over (partition by equipment_reference order by window_start) as number
     from followed
 )
-select equipment_reference, min({time}) as low, max({time}) as high
+select equipment_reference, min(window_start) as low, max(window_start) as high
 from numbered group by equipment_reference, number
 """
 
@@ -62,14 +62,14 @@ class Extent:
         )
 
 
-def spans_of(keys: DataFrame, *, time: str, gap: dt.timedelta) -> DataFrame:
+def spans_of(keys: DataFrame, *, gap: dt.timedelta) -> DataFrame:
     """Return the spans of touched times: columns equipment_reference, low, high.
 
     Args:
-        keys: One row for each touched time of a box; ``time`` names its column.
+        keys: One row for each touched hour of a box: equipment_reference, window_start.
         gap: Times of a box that are further apart than this belong to two spans.
     """
-    statement = _SPANS.format(time=time, seconds=int(gap.total_seconds()))
+    statement = _SPANS.format(seconds=int(gap.total_seconds()))
     return keys.sparkSession.sql(statement, keys=keys)
 
 

@@ -42,7 +42,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, cast
 
-from fairlead.errors import ConfigurationError, nearest
+from fairlead.errors import nearest
 from fairlead.names import STREAM_NAME, parse_log
 from shore.errors import SourceOptionError
 from shore.source.offsets import parse_partition_id
@@ -50,18 +50,13 @@ from shore.source.offsets import parse_partition_id
 _SPARKS: Final = frozenset({"path", "checkpointlocation", "queryname"})  # Spark passes its own options on, too
 
 
-def known_options(
-    given: Mapping[str, str], names: Sequence[str], owner: str, error: type[ConfigurationError]
-) -> dict[str, str]:
+def _known_options(given: Mapping[str, str]) -> dict[str, str]:
     """Return the given options by their documented names. Names are compared without case, as everywhere in Spark.
 
-    Args:
-        owner: What the options belong to, in words, for the error.
-
     Raises:
-        error: an option is neither one of ``names`` nor one of Spark's own.
+        SourceOptionError: an option is neither one of ``_NAMES`` nor one of Spark's own.
     """
-    known = {name.lower(): name for name in names}
+    known = {name.lower(): name for name in _NAMES}
     options: dict[str, str] = {}
     for key, value in given.items():
         name = known.get(key.lower())
@@ -69,26 +64,27 @@ def known_options(
             options[name] = value
         elif key.lower() not in _SPARKS:
             near = nearest(key.lower(), known)
-            raise error(
-                f"{owner} has no option {key!r}",
-                hint=(f"did you mean {known[near]!r}? " if near else "") + f"valid: {', '.join(names)}",
+            raise SourceOptionError(
+                f"the source fairlead has no option {key!r}",
+                hint=(f"did you mean {known[near]!r}? " if near else "") + f"valid: {', '.join(_NAMES)}",
             )
     return options
 
 
-def one_of(options: Mapping[str, str], name: str, valid: Sequence[str], error: type[ConfigurationError]) -> str:
-    """Return an option in lower case; without it the first of ``valid``. Raise ``error`` for any other value."""
+def _one_of(options: Mapping[str, str], name: str, valid: Sequence[str]) -> str:
+    """Return an option in lower case; without it the first of ``valid``. Raise SourceOptionError for other values."""
     value = options.get(name, valid[0]).lower()
     if value not in valid:
-        raise error(f"option {name!r} is {value!r}", hint=f"valid: {', '.join(valid)}")
+        raise SourceOptionError(f"option {name!r} is {value!r}", hint=f"valid: {', '.join(valid)}")
     return value
 
 
-def positive(options: Mapping[str, str], name: str, default: int, error: type[ConfigurationError]) -> int:
-    """Return an option that is a whole number above 0, or ``default`` without it. Raise ``error`` for other values."""
+def _positive(options: Mapping[str, str], name: str, default: int) -> int:
+    """Return an option that is a whole number above 0, or ``default`` without it. Raise SourceOptionError for other
+    values."""
     text = options.get(name, str(default))
     if not text.isdecimal() or int(text) == 0:
-        raise error(f"option {name!r} is {text!r}", hint="expected a whole number above 0")
+        raise SourceOptionError(f"option {name!r} is {text!r}", hint="expected a whole number above 0")
     return int(text)
 
 
@@ -175,7 +171,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
     Raises:
         SourceOptionError: an option is wrong; the error says which, its value and what is valid.
     """
-    options = known_options(given, _NAMES, "the source fairlead", SourceOptionError)
+    options = _known_options(given)
     streams = frozenset(part.strip() for part in options.get("streams", "").split(",") if part.strip())
     pattern = options.get("pattern", "")
     if bool(streams) == bool(pattern):
@@ -196,16 +192,14 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         site=options.get("site"),
         streams=streams,
         pattern=pattern,
-        rows=cast(Rows, one_of(options, "rows", ("raw", "readings"), SourceOptionError)),
-        tasks=positive(options, "tasks", 2, SourceOptionError),
-        keep_logs_whole=one_of(options, "keepLogsWhole", ("false", "true"), SourceOptionError) == "true",
-        max_records=positive(options, "maxRecordsPerTrigger", 500_000, SourceOptionError),
-        max_bytes=positive(options, "maxBytesPerTrigger", 1, SourceOptionError)
-        if "maxBytesPerTrigger" in options
-        else None,
+        rows=cast(Rows, _one_of(options, "rows", ("raw", "readings"))),
+        tasks=_positive(options, "tasks", 2),
+        keep_logs_whole=_one_of(options, "keepLogsWhole", ("false", "true")) == "true",
+        max_records=_positive(options, "maxRecordsPerTrigger", 500_000),
+        max_bytes=_positive(options, "maxBytesPerTrigger", 1) if "maxBytesPerTrigger" in options else None,
         starting=_edge(options, "starting", EARLIEST),
         ending=_edge(options, "ending", LATEST),
-        fail_on_data_loss=one_of(options, "failOnDataLoss", ("true", "false"), SourceOptionError) == "true",
+        fail_on_data_loss=_one_of(options, "failOnDataLoss", ("true", "false")) == "true",
         losses=options.get("losses", "").rstrip("/"),
         held=_held(options.get("held", "{}")),
     )
