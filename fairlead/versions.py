@@ -5,8 +5,6 @@ from __future__ import annotations
 import platform
 from importlib import metadata
 
-from fairlead.jars import jar_set
-
 
 def fairlead_version() -> str:
     """Return the version of the installed Fairlead: the one in ``pyproject.toml`` at the time of installation."""
@@ -15,6 +13,8 @@ def fairlead_version() -> str:
 
 def versions() -> dict[str, str]:
     """Return the versions of Fairlead and of the software that it runs on, by name. Imports none of it."""
+    from fairlead.jars import jar_set  # imported late: 2 MB, which replicators do not need
+
     return {
         "fairlead": fairlead_version(),
         "python": platform.python_version(),

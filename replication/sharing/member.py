@@ -10,13 +10,13 @@ import os
 import socket
 import time
 from collections.abc import Callable, Mapping
-from importlib import metadata
 from typing import Any, Final
 
 from fairlead.errors import FairleadError
 from fairlead.kafka.client.cluster import CONTROL, Cluster
 from fairlead.kafka.protocol.errors import AuthenticationFailed, UnsupportedBroker, WireError
 from fairlead.kafka.protocol.group_codec import leave_request, list_groups_request
+from fairlead.versions import fairlead_version
 from fairlead.waiting import wait_set
 from replication.sharing.rules import (
     SESSION_SECONDS,
@@ -57,9 +57,7 @@ class GroupMember:
         self._name = name
         self._share = share
         self._on_change = on_change
-        info = MemberInfo(
-            f"{socket.gethostname()}:{os.getpid()}", metadata.version("fairlead"), _digest(topology, site)
-        )
+        info = MemberInfo(f"{socket.gethostname()}:{os.getpid()}", fairlead_version(), _digest(topology, site))
         self._membership = Membership(group_id(name), info)
         self._since = now()
         self._look = asyncio.Event()

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import hashlib
-import importlib.metadata
 import os
 import shutil
 from collections.abc import Iterator, Mapping
@@ -25,6 +24,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from fairlead.errors import RefusedError
+from fairlead.versions import fairlead_version
 from shore.read import csv_cells
 from shore.report.container import ContainerReport
 from shore.report.slices import Slices
@@ -116,7 +116,7 @@ def write_pack(found: Slices, report: ContainerReport, folder: Path, page: str) 
             since=report.since,
             until=report.until,
             written_at=dt.datetime.now(dt.UTC).replace(microsecond=0),
-            written_by=f"fairlead {importlib.metadata.version('fairlead')}",
+            written_by=f"fairlead {fairlead_version()}",
             tables=report.versions,
             missing_tables=report.missing,
             logs=tuple(logs.done()),

@@ -19,6 +19,7 @@ from fairlead.kafka.clusters import Clusters
 from fairlead.records import decoder
 from fairlead.records.alert import OVERBOARD, Alert
 from fairlead.records.ship import RollCall
+from fairlead.versions import fairlead_version
 from replication.audit import compare
 from shore.read import table
 from simulators.report.counting import (
@@ -150,7 +151,8 @@ async def assemble(
             "of that waiting for the sites": round(sailed.played.seconds_waited, 1),
             "report": round(time.monotonic() - began, 1),
         },
-        versions={name: importlib.metadata.version(name) for name in ("fairlead", "pyspark", "delta-spark")}
+        versions={"fairlead": fairlead_version()}
+        | {name: importlib.metadata.version(name) for name in ("pyspark", "delta-spark")}
         | {"kafka": jar_set("kafka").revision_of("kafka_2.13")},
         chart_container=truth.chart_container,
     )

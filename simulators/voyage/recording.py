@@ -11,7 +11,6 @@ from __future__ import annotations
 import datetime as dt
 import gzip
 import hashlib
-import importlib.metadata
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -25,6 +24,7 @@ import pydantic
 from fairlead.errors import ConfigurationError, FairleadError
 from fairlead.local.files import explained
 from fairlead.records import UNREADABLE
+from fairlead.versions import fairlead_version
 from simulators.fleet.plan import VoyagePlan
 from simulators.fleet.planner import make_plan
 from simulators.fleet.scenario import Scenario
@@ -251,7 +251,7 @@ def recording(voyage: VoyageSource, path: Path, *, with_bad: bool) -> Iterator[R
 
 def header_of(plan: VoyagePlan, *, with_bad: bool) -> RecordingHeader:
     return RecordingHeader(
-        made_by=importlib.metadata.version("fairlead"),
+        made_by=fairlead_version(),
         topology=plan.topology.name,
         sites={name: str(site.kind) for name, site in plan.topology.sites.items()},
         customers=tuple(plan.topology.customers),
