@@ -7,9 +7,11 @@ A link does not know other links. It lists its source's logs; the planner decide
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from fairlead.custody.view import Seizure
@@ -20,13 +22,13 @@ from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.errors import RequestTimeout
 from fairlead.kafka.protocol.types import TopicPartition
 from fairlead.waiting import Patience, wait_set
+from replication.batch.prepared import PreparedBatch
 from replication.catalog import SourceReach
 from replication.changes import PlanChanges
 from replication.groups.sync import GroupSync
 from replication.link.byte_budget import LinkBudget, refresh_pause
 from replication.link.cut_off import SourceRules
 from replication.link.fetcher import Fetcher, FetcherManager
-from replication.link.status import Counters, LinkStatus
 from replication.states import LinkState, LogState, LogTrouble, TroubleTeller, now
 from replication.target.appender import TargetAppender
 from replication.target.mirror import MirrorPartition
@@ -37,6 +39,63 @@ log = logging.getLogger(__name__)
 
 Elsewhere = Callable[[Mapping[TopicPartition, int]], Awaitable[Collection[TopicPartition]]]
 """Returns those logs that another link should bring before a link brings them from these offsets on."""
+
+
+class LinkStatus:
+    """The state of one link, for the status file. ``cause`` is empty if the state needs none."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self.state = LinkState.CONNECTING
+        self.since: dt.datetime = now()
+        self.cause = ""
+        self.last_error = ""  # kept after the link has recovered
+
+    def set_state(self, state: LinkState, cause: str = "") -> None:
+        """Set state and cause; ``since`` changes only with the state."""
+        if (state, cause) == (self.state, self.cause):
+            return
+        if state is LinkState.UNAVAILABLE and self.state is not state:
+            log.warning("%s %s: %s", self._name, state, cause)
+        if state is not self.state:
+            self.since = now()
+        self.state, self.cause = state, cause
+
+    def set_unavailable(self, cause: str) -> None:
+        """Set the link to unavailable."""
+        self.last_error = cause
+        self.set_state(LinkState.UNAVAILABLE, cause)
+
+    def as_json(self) -> dict[str, str]:
+        return {
+            "state": str(self.state),
+            "since": self.since.isoformat(timespec="milliseconds"),
+            "cause": self.cause,
+        }
+
+
+@dataclass(slots=True)
+class Counters:
+    """Shared by all fetchers of a link."""
+
+    records: int = 0
+    batches: int = 0
+    bytes: int = 0  # of batches appended to the target
+    fetched_bytes: int = 0  # over the link, including batches that another link had brought already
+
+    def add_batch(self, prepared: PreparedBatch) -> None:
+        """Count a batch that was appended."""
+        self.records += prepared.records
+        self.batches += 1
+        self.bytes += len(prepared.data)
+
+    def as_json(self) -> dict[str, int]:
+        return {
+            "records": self.records,
+            "batches": self.batches,
+            "bytes": self.bytes,
+            "fetched_bytes": self.fetched_bytes,
+        }
 
 
 class LinkGate:

@@ -14,7 +14,7 @@ from replication.catalog import EVERYTHING, SourceReach
 from replication.link.byte_budget import LinkBudget
 from replication.link.cut_off import LONGEST_GAP, SourceRules
 from replication.link.fetcher import Fetcher
-from replication.link.status import Counters
+from replication.link.source_link import Counters
 from replication.states import LogState
 from replication.target.mirror import MirrorPartition
 from topologies.model import Priority

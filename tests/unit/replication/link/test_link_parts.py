@@ -25,8 +25,7 @@ from replication.link import fetcher as under_test
 from replication.link.byte_budget import QUIET, REFRESH, refresh_pause
 from replication.link.cut_off import LONGEST_GAP, SourceRules
 from replication.link.fetcher import FETCHER_LOGS, THIN_FETCHERS, Fetcher, FetcherManager, PollWakeup
-from replication.link.source_link import LinkGate, SourceLink
-from replication.link.status import LinkStatus
+from replication.link.source_link import LinkGate, LinkStatus, SourceLink
 from replication.overrides import Overrides
 from replication.states import TELL_MOST, LinkState, LogState, TroubleTeller
 from replication.target.mirror import MirrorPartition
