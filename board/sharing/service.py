@@ -6,8 +6,12 @@ customer's feed. Whatever a customer asks for that is not its own is not there (
 
 from __future__ import annotations
 
+import base64
+import binascii
 import datetime as dt
 import hashlib
+import hmac
+import secrets
 import shutil
 import threading
 import uuid
@@ -16,10 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import pyarrow.parquet as pq
 
 from board.sharing.content import SHARED, SharedTable, changes, changes_schema, content, opened
-from board.sharing.links import Links
 from board.sharing.protocol import ApiError, SharedFile, VersionSpan, schema_string
 from board.sharing.tokens import Clock, Recipient, Tokens, utc_now
 from board.sharing.versions import ChangedRows, History, Version, Versions, changes_digest
@@ -32,7 +36,9 @@ from topologies.model import Topology
 SCHEMA: Final = "default"
 FRESH: Final = dt.timedelta(seconds=30)  # while a version is so new, nobody looks whether there is a newer one
 MEMORY: Final = "256MB"  # of one making: the board has pages to serve; what does not fit is sorted on disk
+LIFETIME: Final = dt.timedelta(minutes=5)  # of a link to a file
 _MAKERS: Final = 2  # versions that are made at the same time
+_LONGEST: Final = 2000  # characters of a link
 _NAMESPACE: Final = uuid.UUID("6f1b6a52-0b7e-5d0c-9f43-4f1f6b1c3f0e")
 
 
@@ -56,6 +62,61 @@ class CustomerTable:
     def columns(self) -> str:
         """A digest of the table's columns: a newer release may have others."""
         return hashlib.sha256(schema_string(self.table.schema).encode()).hexdigest()
+
+
+class FileLink(msgspec.Struct, frozen=True):
+    """What a link says: the file ``digest`` of a customer's table, until ``expires``, for a holder of ``token``."""
+
+    customer: str
+    table: str
+    digest: str
+    token: str
+    expires: dt.datetime
+
+
+class Links:
+    """Make and check links to files that carry their own right: a customer's client opens them without its token.
+
+    A link is good for some minutes, for one file, only from the process that made it, and only while the token with
+    which it was asked for is good.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._key = secrets.token_bytes(32)  # lives as long as this process
+
+    def make(self, to: Recipient, table: str, digest: str) -> tuple[str, dt.datetime]:
+        """Return the text of a link, and when it ends."""
+        expires = self._clock() + LIFETIME
+        said = msgspec.json.encode(FileLink(to.customer, table, digest, to.token, expires))
+        return f"{_text(said)}.{_text(self._sign(said))}", expires
+
+    def read(self, text: str) -> FileLink | None:
+        """Return what a link says; None when it was not made here, was changed, or has ended."""
+        said, _, signature = text.partition(".")
+        try:
+            content, signed = _bytes(said), _bytes(signature)
+        except (binascii.Error, ValueError):
+            return None
+        if len(text) > _LONGEST or not hmac.compare_digest(signed, self._sign(content)):
+            return None
+        link = msgspec.json.decode(content, type=FileLink)
+        return link if link.expires > self._clock() else None
+
+    def _sign(self, content: bytes) -> bytes:
+        return hmac.digest(self._key, content, hashlib.sha256)
+
+
+def _text(content: bytes) -> str:
+    return base64.urlsafe_b64encode(content).decode().rstrip("=")
+
+
+def _bytes(text: str) -> bytes:
+    """Decode strictly: one content has one text."""
+    found = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    if _text(found) != text:
+        raise ValueError(text)
+    return found
 
 
 class SharingService:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from board.security import digest_of
-from board.sharing.links import LIFETIME, FileLink, Links
 from board.sharing.profile import endpoint, profile
+from board.sharing.service import LIFETIME, FileLink, Links
 from board.sharing.tokens import IssuedToken, Recipient, Tokens
 from fairlead.errors import ConfigurationError
 from tests.support.sharing import Clock
