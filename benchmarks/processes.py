@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 import subprocess
@@ -18,10 +19,13 @@ _RECEIVED: Final = re.compile(r"\bbytes_received:(\d+)")
 
 
 def cpu_seconds(process: psutil.Process) -> float:
-    """User and system time so far, of the process and of all that it started."""
+    """User and system time so far, of the process and of all that it started, those that have ended included."""
     times = process.cpu_times()
     own = times.user + times.system + getattr(times, "children_user", 0.0) + getattr(times, "children_system", 0.0)
-    return float(own + sum(cpu_seconds(child) for child in process.children()))
+    for child in process.children():
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has ended meanwhile
+            own += cpu_seconds(child)
+    return float(own)
 
 
 def peak_rss_mb(process: psutil.Process) -> float:

@@ -25,7 +25,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
@@ -40,6 +40,7 @@ from pyspark.sql.types import TimestampType
 import shore
 from benchmarks.harbour import boxes
 from benchmarks.harness import Say
+from benchmarks.processes import cpu_seconds
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.names import is_imo_number
 from fairlead.records import encode
@@ -160,10 +161,10 @@ class _Growth:
 
     def _run(self, jobs: Sequence[str]) -> tuple[float, float]:
         """Run jobs over what is new; gives CPU seconds and seconds."""
-        before, began = _cpu(), time.perf_counter()
+        before, began = cpu_seconds(psutil.Process()), time.perf_counter()
         endpoint = KafkaEndpoint("tokyo", (("127.0.0.1", 9),))  # these jobs read tables only
         shore.run(self._topology, endpoint, self._folder, jobs, once=True, session=self._lake.spark)
-        return _cpu() - before, time.perf_counter() - began
+        return cpu_seconds(psutil.Process()) - before, time.perf_counter() - began
 
     def _follow(self, minutes: int) -> dict[str, float]:
         """Run the jobs beside rows that come each minute. The first ``_WARM_UP`` minutes do not count."""
@@ -176,20 +177,20 @@ class _Growth:
             try:
                 for _ in range(_WARM_UP):
                     self._append_and_wait(1, running)
-                before, began, appended, longest, ended = _cpu(), time.monotonic(), 0, 0.0, 0.0
+                before, began, appended, longest, ended = cpu_seconds(psutil.Process()), time.monotonic(), 0, 0.0, 0.0
                 while (ended := time.monotonic() - began) < 60 * minutes:
                     new = int(ended / 60) + 1 - appended
                     longest = max(longest, self._append_and_wait(new, running))
                     appended += new
                     time.sleep(max(0.0, began + 60 * appended - time.monotonic()))
-                used = _cpu() - before
+                used = cpu_seconds(psutil.Process()) - before
             finally:
                 stop.set()
             running.result()
-        before = _cpu()
+        before = cpu_seconds(psutil.Process())
         for _ in range(minutes):
             self._append_minutes(1)
-        used -= (_cpu() - before) / minutes * appended
+        used -= (cpu_seconds(psutil.Process()) - before) / minutes * appended
         return {"cores_used": round(used / ended, 2), "follows_within_seconds": round(longest, 1)}
 
     def _append_and_wait(self, minutes: int, running: Future[Any]) -> float:
@@ -442,17 +443,3 @@ def _topology(count: int) -> Topology:
         customers={f"customer-{nth}": Customer(feed_at="tokyo") for nth in range(min(200, count))},
         shore=Shore(at="tokyo"),
     )
-
-
-def _cpu() -> float:
-    """CPU seconds of this process, the JVM and Spark's Python workers, those that have ended included."""
-    return sum(_of(each) for each in [psutil.Process(), *psutil.Process().children(recursive=True)])
-
-
-def _of(process: psutil.Process) -> float:
-    try:
-        times = process.cpu_times()
-    except psutil.NoSuchProcess:
-        return 0.0
-    own: Iterable[float] = (times.user, times.system, times.children_user, times.children_system)
-    return sum(own)
