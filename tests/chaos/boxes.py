@@ -23,9 +23,9 @@ from fairlead.kafka.clusters import Clusters
 from fairlead.names import container_check_digit
 from simulators.voyage.sender import MqttSender
 from simulators.voyage.waiting import Waiter
-from tests.chaos.invariants import Name
 from tests.chaos.operators import Operators, now
-from tests.unit.edge.samples import event, reading, readings_topic
+from tests.support.edge.samples import event, reading, readings_topic
+from tests.support.invariants import Name
 from topologies.model import SiteKind, Topology
 
 EVENTS: Final = "fairlead/v1/events"

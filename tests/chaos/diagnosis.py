@@ -17,8 +17,8 @@ from fairlead.kafka.client.reader import read_log
 from fairlead.kafka.clusters import Clusters
 from fairlead.kafka.protocol.types import TP
 from fairlead.records.custody import ClaimEntry, CustodyEntry, LedgerEntry, RefusalEntry, ReturnEntry
-from tests.chaos.invariants import Name, names, stored, view_of
 from tests.chaos.world import World
+from tests.support.invariants import Name, names, stored, view_of
 from topologies.ledger_trust import sifted
 
 STRAYS: Final = "strays."

@@ -29,7 +29,8 @@ from simulators.voyage.sender import MqttSender
 from simulators.voyage.waiting import wait_until_settled
 from tests.chaos.boxes import Box, Harbour
 from tests.chaos.diagnosis import Diagnosis, kept_at
-from tests.chaos.invariants import (
+from tests.chaos.world import World
+from tests.support.invariants import (
     Name,
     Stored,
     in_ledgers,
@@ -41,7 +42,6 @@ from tests.chaos.invariants import (
     stored,
     view_of,
 )
-from tests.chaos.world import World
 
 BOXES: Final = 12
 PATIENCE: Final = 240.0  # seconds without any progress

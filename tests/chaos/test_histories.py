@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, example, given, settings
 
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.local.sites import LocalSites
-from tests.integration.replication.cleaner import eager
-from tests.integration.replication.histories import (
+from tests.support.replication.cleaner import eager
+from tests.support.replication.histories import (
     Compact,
     End,
     History,

@@ -17,8 +17,8 @@ from fairlead.kafka.admin import create_logs
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.local.sites import LocalSites
 from tests.chaos.conftest import SPECS
-from tests.integration.replication import victim
 from tests.support.proof import proven
+from tests.support.replication import victim
 from tests.support.traffic import Traffic
 from tests.support.victims import Victim
 

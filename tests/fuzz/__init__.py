@@ -1,1 +1,1 @@
-"""Fuzzing of everything that reads bytes of others: ``make fuzz``. Not collected by pytest."""
+"""Fuzzing of everything that reads bytes of others: ``make fuzz``. pytest tries the targets with their seeds."""

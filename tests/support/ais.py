@@ -6,7 +6,7 @@ from typing import Any
 
 from pyais import encode_dict
 
-from tests.unit.edge.samples import IMO
+from tests.support.edge.samples import IMO
 
 OWN = "211000001"
 # A class A position report as pyais documents it, and the same with a wrong checksum.

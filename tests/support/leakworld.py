@@ -36,7 +36,6 @@ from fairlead.records.booking import Booking
 from shore.jobs.runner import JOBS
 from simulators.fleet import scenario_file
 from simulators.voyage.voyage import Voyage
-from tests.integration.shore.world import World as Corner
 from tests.support.kafkarequests import schema_request
 from tests.support.leakfeeds import (
     Due,
@@ -64,6 +63,7 @@ from tests.support.leaks import (
     readings_of,
 )
 from tests.support.patience import patient
+from tests.support.shore.world import World as Corner
 from topologies.endpoints import EndpointResolver
 from topologies.loader.load import load, read
 from topologies.model import Topology

@@ -29,9 +29,9 @@ from board.sharing.tokens import IssuedToken, Tokens
 from shore.feeds.readers import readers_here
 from shore.paths import TablePaths
 from tests.support.oracle.entitlement.look import entitled
+from tests.support.shore.fleet import BOX, OTHER, STAR, alert, at, change, docked, event, reading, topology
 from tests.support.tables import Rows, fill
 from tests.support.waits import until
-from tests.unit.shore.fleet import BOX, OTHER, STAR, alert, at, change, docked, event, reading, topology
 from topologies.model import Customer, Topology
 
 CUSTOMERS = {

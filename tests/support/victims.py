@@ -1,4 +1,4 @@
-"""Replicator processes that tests kill (``tests.integration.replication.victim``), one after another."""
+"""Replicator processes that tests kill (``tests.support.replication.victim``), one after another."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Victim:
     """Run one replicator at a time, in processes forked from one that has imported everything already."""
 
     def __init__(self, folder: str, stream: str, *settings: str) -> None:
-        self._arguments = ("-m", "tests.integration.replication.victim", folder, stream, *settings, "lives=1")
+        self._arguments = ("-m", "tests.support.replication.victim", folder, stream, *settings, "lives=1")
         self.pid = 0  # pid of the running replicator; 0 while none runs
 
     async def __aenter__(self) -> Self:

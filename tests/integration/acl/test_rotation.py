@@ -40,8 +40,8 @@ from fairlead.kafka.protocol.types import TP
 from fairlead.local.sites import LocalSites, SiteSpec
 from tests.integration.acl.conftest import IMO, LIFE, PORT, PROPERTIES, SHIP, TOPOLOGY
 from tests.integration.conftest import NewSites
-from tests.integration.edge.fleet import Publisher, until
 from tests.integration.fairlead.kafka.conftest import marker, record
+from tests.support.edge.fleet import Publisher, until
 from tests.support.logins import accepts, answer
 from tests.support.waits import PATIENCE
 from topologies.context import Context, open_topology

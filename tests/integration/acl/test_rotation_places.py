@@ -29,10 +29,10 @@ from fairlead.local.sites import LocalSites, SiteSpec
 from fairlead.local.state import Profile
 from tests.integration.acl.conftest import PROPERTIES
 from tests.integration.conftest import NewSites
-from tests.integration.edge.fleet import Publisher, until
+from tests.support.edge.fleet import Publisher, until
+from tests.support.edge.samples import reading, readings_topic
 from tests.support.logins import accepts, answer
 from tests.support.waits import PATIENCE
-from tests.unit.edge.samples import reading, readings_topic
 from topologies.context import Context, open_topology
 from topologies.endpoints import SECRETS_FOLDER
 from topologies.users import ADMIN, service_users

@@ -28,8 +28,8 @@ from board.viewer import LOCAL, Access, Viewer
 from tests.integration.board.customers import CUSTOMERS, Browser, box_of, headers, plain, runner, secret_of, service
 from tests.support.openapi import OPERATIONS, Described
 from tests.support.sharing import fill_feeds
+from tests.support.shore.fleet import alert, change, reading
 from tests.support.tables import fill
-from tests.unit.shore.fleet import alert, change, reading
 
 __all__ = ["runner", "service"]
 

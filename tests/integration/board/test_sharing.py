@@ -33,7 +33,7 @@ from fairlead.local.registry import LocalSiteRegistry
 from shore.feeds.readers import readers_here
 from tests.support.openapi import OPERATIONS, check_answer
 from tests.support.sharing import World, served, write_profile
-from tests.unit.shore.fleet import BOX, OTHER, at, change, reading
+from tests.support.shore.fleet import BOX, OTHER, at, change, reading
 from topologies.context import Context
 from topologies.endpoints import EndpointResolver
 

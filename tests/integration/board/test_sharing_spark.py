@@ -18,7 +18,7 @@ import pytest
 
 from fairlead.jars import ensure_jars
 from tests.support.sharing import World, served, write_profile
-from tests.unit.shore.fleet import at, change, reading
+from tests.support.shore.fleet import at, change, reading
 
 JARS = os.environ.get("FAIRLEAD_SHARING_JARS", "")
 

@@ -12,7 +12,7 @@ from fairlead.cli import app as cli
 from fairlead.cli.commands.custody import app as custody
 from fairlead.kafka.endpoint import KafkaEndpoint, MqttEndpoint
 from fairlead.local.registry import LocalSiteRegistry
-from tests.integration.edge.fleet import Fleet, make_fleet
+from tests.support.edge.fleet import Fleet, make_fleet
 from topologies.context import Context
 
 

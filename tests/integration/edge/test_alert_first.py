@@ -17,7 +17,7 @@ from fairlead.kafka.protocol.record import NewRecord
 from fairlead.kafka.protocol.types import TP
 from replication.replicator import Replicator
 from simulators.network.proxy import TcpProxy
-from tests.integration.edge.fleet import Fleet, until
+from tests.support.edge.fleet import Fleet, until
 from topologies.model import Topology
 
 pytestmark = [pytest.mark.long, pytest.mark.integration]

@@ -8,8 +8,8 @@ import json
 
 import pytest
 
-from tests.integration.edge.fleet import EVENTS, Copier, Fleet, Publisher, handled, now, until
-from tests.unit.edge.samples import reading, readings_topic
+from tests.support.edge.fleet import EVENTS, Copier, Fleet, Publisher, handled, now, until
+from tests.support.edge.samples import reading, readings_topic
 
 pytestmark = pytest.mark.integration
 

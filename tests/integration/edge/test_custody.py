@@ -14,7 +14,7 @@ from fairlead.kafka.protocol.record import decode_batch
 from fairlead.kafka.protocol.types import TP
 from fairlead.records import decoder
 from fairlead.records.custody import ClaimEntry, CustodyEntry, Marker, ledger_entries
-from tests.integration.edge.fleet import EVENTS, Copier, Fleet, Stored, handled, now, until
+from tests.support.edge.fleet import EVENTS, Copier, Fleet, Stored, handled, now, until
 from topologies.model import Site, SiteKind
 
 pytestmark = pytest.mark.integration

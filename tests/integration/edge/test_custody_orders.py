@@ -18,7 +18,7 @@ from edge.custody.operator.takeover import (
 )
 from fairlead.errors import ExitCode
 from tests.integration.edge.conftest import Operator
-from tests.integration.edge.fleet import EVENTS, Copier, Fleet, child, handled, hears, until
+from tests.support.edge.fleet import EVENTS, Copier, Fleet, child, handled, hears, until
 
 pytestmark = [pytest.mark.long, pytest.mark.integration]
 

@@ -15,7 +15,7 @@ from fairlead.kafka.client.appender import Appender
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.protocol.types import TP
 from fairlead.records.custody import Marker
-from tests.integration.edge.fleet import EVENTS, Copier, Fleet, handled, now, until
+from tests.support.edge.fleet import EVENTS, Copier, Fleet, handled, now, until
 
 pytestmark = [pytest.mark.long, pytest.mark.integration]
 

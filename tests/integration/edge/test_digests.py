@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from fairlead.records.digest import Digest, decode_digest
-from tests.integration.edge.fleet import Fleet, Publisher, handled, now, until
-from tests.unit.edge.samples import device, reading, readings_topic
+from tests.support.edge.fleet import Fleet, Publisher, handled, now, until
+from tests.support.edge.samples import device, reading, readings_topic
 
 pytestmark = pytest.mark.integration
 

@@ -17,7 +17,7 @@ from edge.errors import MqttRefusedError
 from fairlead.errors import FairleadError
 from fairlead.kafka.protocol.errors import AuthenticationFailed
 from fairlead.local.sites import LocalSites
-from tests.integration.edge.fleet import Fleet, Publisher, assert_all_there_once, child, enter, handled, until
+from tests.support.edge.fleet import Fleet, Publisher, assert_all_there_once, child, enter, handled, until
 from tests.support.waits import PATIENCE
 
 pytestmark = [pytest.mark.long, pytest.mark.integration]

@@ -15,9 +15,9 @@ from paho.mqtt.enums import CallbackAPIVersion
 from edge.ingest.dead_letters import KEPT_BYTES
 from fairlead.records import decoder
 from fairlead.records.edge import DeadLetter
-from tests.integration.edge.fleet import EVENTS, Fleet, handled, now, until
+from tests.support.edge.fleet import EVENTS, Fleet, handled, now, until
+from tests.support.edge.samples import reading, readings_topic
 from tests.support.waits import PATIENCE
-from tests.unit.edge.samples import reading, readings_topic
 
 pytestmark = pytest.mark.integration
 

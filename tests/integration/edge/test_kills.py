@@ -19,8 +19,8 @@ from confluent_kafka import KafkaException
 
 from fairlead.local.sites import LocalSites, What
 from simulators.voyage.sender import MqttSender
-from tests.integration.edge.fleet import EVENTS, Fleet, child, now, until
-from tests.unit.edge.samples import reading, readings_topic
+from tests.support.edge.fleet import EVENTS, Fleet, child, now, until
+from tests.support.edge.samples import reading, readings_topic
 
 pytestmark = pytest.mark.integration
 

@@ -9,9 +9,9 @@ from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.convention import term_batch
 from fairlead.kafka.protocol.record import NewRecord
 from fairlead.kafka.protocol.types import TP
-from tests.integration.edge.fleet import EVENTS, Fleet, handled, now, until
 from tests.support.batches import seal
-from tests.unit.edge.samples import reading
+from tests.support.edge.fleet import EVENTS, Fleet, handled, now, until
+from tests.support.edge.samples import reading
 
 pytestmark = pytest.mark.integration
 

@@ -15,10 +15,10 @@ from paho.mqtt.enums import CallbackAPIVersion
 from edge.mqtt.session import EXCESS, Delivery, MqttSession
 from fairlead.kafka.endpoint import MqttEndpoint
 from fairlead.mqtt import poll_once
-from tests.integration.edge.fleet import Fleet, handled, until
+from tests.support.edge.fleet import Fleet, handled, until
+from tests.support.edge.samples import readings_topic
 from tests.support.mqttsessions import end_session
 from tests.support.waits import PATIENCE
-from tests.unit.edge.samples import readings_topic
 
 pytestmark = pytest.mark.integration
 

@@ -19,8 +19,8 @@ from edge.mqtt import session as mqtt
 from edge.mqtt.acks import AckOrder, PendingAck
 from edge.mqtt.session import Delivery
 from fairlead.local.sites import LocalSites, SiteSpec
-from tests.integration.edge.fleet import EVENTS, Fleet, Publisher, make_fleet, now, until
-from tests.unit.edge.samples import reading, readings_topic
+from tests.support.edge.fleet import EVENTS, Fleet, Publisher, make_fleet, now, until
+from tests.support.edge.samples import reading, readings_topic
 
 pytestmark = [
     pytest.mark.long,

@@ -13,8 +13,8 @@ from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.protocol.batch import split
 from fairlead.kafka.protocol.codecs import Codec
 from fairlead.kafka.protocol.types import TopicPartition
-from tests.integration.edge.fleet import EVENTS, Fleet, handled, now
-from tests.unit.edge.samples import device, reading, readings_topic
+from tests.support.edge.fleet import EVENTS, Fleet, handled, now
+from tests.support.edge.samples import device, reading, readings_topic
 
 pytestmark = pytest.mark.integration
 

@@ -8,8 +8,8 @@ from edge.ingest.replay import Publisher, ReplayChoice, ReplayPlan, plan_replay,
 from fairlead.errors import RefusedError
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.names import container_check_digit
-from tests.integration.edge.fleet import EVENTS, Fleet, handled, now
-from tests.unit.edge.samples import reading, readings_topic
+from tests.support.edge.fleet import EVENTS, Fleet, handled, now
+from tests.support.edge.samples import reading, readings_topic
 from topologies.model import InsertPoint, Stream
 
 pytestmark = pytest.mark.integration

@@ -10,8 +10,8 @@ import pytest
 from fairlead.records import decoder
 from fairlead.records.alert import NOT_HEARD, Alert
 from fairlead.records.ship import RollCall, unpack_numbers
-from tests.integration.edge.fleet import EVENTS, Copier, Fleet, enter, handled, now, until
-from tests.unit.edge.samples import device, event
+from tests.support.edge.fleet import EVENTS, Copier, Fleet, enter, handled, now, until
+from tests.support.edge.samples import device, event
 
 pytestmark = pytest.mark.integration
 

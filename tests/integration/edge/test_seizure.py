@@ -20,7 +20,7 @@ from fairlead.records.custody import (
     ReturnEntry,
 )
 from tests.integration.edge.conftest import Operator
-from tests.integration.edge.fleet import EVENTS, Copier, Fleet, child, handled, hears, ledger, now, order, until
+from tests.support.edge.fleet import EVENTS, Copier, Fleet, child, handled, hears, ledger, now, order, until
 from tests.support.waits import PATIENCE
 
 pytestmark = [pytest.mark.long, pytest.mark.integration]

@@ -15,9 +15,9 @@ from fairlead.kafka.client.cluster import Cluster
 from fairlead.records import decoder
 from fairlead.records.alert import Alert
 from fairlead.records.ship import Position
-from tests.integration.edge.fleet import Fleet, handled, now, until
 from tests.support.ais import DAMAGED, REAL, sentences, static
-from tests.unit.edge.samples import reading, readings_topic
+from tests.support.edge.fleet import Fleet, handled, now, until
+from tests.support.edge.samples import reading, readings_topic
 
 pytestmark = pytest.mark.integration
 

@@ -11,8 +11,8 @@ from edge.alerts.operator import chosen, order_for, place_order, read_alerts
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.records import decoder
 from fairlead.records.alert import Alert
-from tests.integration.edge.fleet import EVENTS, Fleet, Publisher, enter, handled, now, until
-from tests.unit.edge.samples import reading, readings_topic
+from tests.support.edge.fleet import EVENTS, Fleet, Publisher, enter, handled, now, until
+from tests.support.edge.samples import reading, readings_topic
 
 pytestmark = pytest.mark.integration
 

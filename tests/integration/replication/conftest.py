@@ -214,7 +214,7 @@ def desk(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
 @pytest.fixture(scope="module")
 def cleaners(kafka: Callable[..., KafkaEndpoint]) -> Iterator[None]:
     """Make both sites' brokers look for logs to compact several times a second."""
-    from tests.integration.replication.cleaner import eager  # imports this module
+    from tests.support.replication.cleaner import eager  # imports this module
 
     with eager(kafka("alpha")), eager(kafka("beta")):
         yield

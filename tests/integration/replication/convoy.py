@@ -14,7 +14,7 @@ from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.records.custody import ReturnEntry
 from replication.audit.run import compare, compare_records
 from replication.replicator import Replicator
-from tests.integration.edge.fleet import Fleet, ledger, until
+from tests.support.edge.fleet import Fleet, ledger, until
 from tests.support.waits import PATIENCE
 from topologies.model import Link, Site, SiteKind, Topology
 

@@ -24,7 +24,7 @@ from replication.batch.prepared import PreparedBatch
 from replication.batch.rebuild import split_batch
 from replication.replicator import Replicator
 from tests.integration.replication.conftest import NOW_MS, Lab, remake_from_beta, states, until
-from tests.integration.replication.consumers import producer, read_all, same
+from tests.support.replication.consumers import producer, read_all, same
 from tests.support.waits import PATIENCE
 
 pytestmark = pytest.mark.integration

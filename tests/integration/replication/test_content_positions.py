@@ -12,7 +12,7 @@ from replication.batch.prepared import POSITION_KEY, Gap
 from replication.batch.rebuild import fillers
 from replication.target.gaps import interrupted, leftovers
 from tests.integration.replication.conftest import NOW_MS, Lab, records, states, until
-from tests.integration.replication.consumers import producer, same, send
+from tests.support.replication.consumers import producer, same, send
 
 pytestmark = pytest.mark.integration
 

@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 
 from fairlead.kafka.protocol.types import TopicPartition
 from tests.integration.replication.conftest import Lab, remake_from_beta, states
-from tests.integration.replication.consumers import assert_same_for_consumers, producer, read_all, send
+from tests.support.replication.consumers import assert_same_for_consumers, producer, read_all, send
 
 pytestmark = pytest.mark.integration
 

@@ -12,8 +12,8 @@ from fairlead.kafka.protocol.codecs import Codec
 from fairlead.local.sites import LocalSites, SiteSpec
 from tests.integration.conftest import SITES, USERS
 from tests.integration.replication.conftest import Lab, records, states
-from tests.integration.replication.consumers import producer, same, send
 from tests.integration.replication.shifted import shift
+from tests.support.replication.consumers import producer, same, send
 
 pytestmark = [pytest.mark.long, pytest.mark.integration]
 

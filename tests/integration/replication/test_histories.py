@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, Phase, example, given, settings
 
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.local.sites import LocalSites
-from tests.integration.replication.histories import (
+from tests.support.replication.histories import (
     Compact,
     Delete,
     End,

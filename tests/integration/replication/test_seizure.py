@@ -12,8 +12,8 @@ import pytest
 from fairlead.kafka.admin import delete_logs
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.endpoint import KafkaEndpoint, MqttEndpoint
-from tests.integration.edge.fleet import EVENTS, handled, hears, ledger, make_fleet, order, until
 from tests.integration.replication.convoy import Convoy
+from tests.support.edge.fleet import EVENTS, handled, hears, ledger, make_fleet, order, until
 from tests.support.waits import PATIENCE
 
 pytestmark = [pytest.mark.long, pytest.mark.integration]

@@ -15,8 +15,8 @@ from fairlead.kafka.protocol.types import TopicPartition
 from replication.operations.resolve.copier import Copier, difference, identity
 from replication.target.log_reader import batches
 from tests.integration.replication.conftest import Lab, records
-from tests.integration.replication.consumers import producer, send
 from tests.integration.replication.resolving import Desk
+from tests.support.replication.consumers import producer, send
 
 pytestmark = pytest.mark.integration
 

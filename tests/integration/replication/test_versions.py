@@ -17,8 +17,8 @@ from fairlead.jars import jar_set
 from fairlead.kafka.endpoint import KafkaEndpoint, MqttEndpoint
 from fairlead.local.sites import LocalSites, SiteSpec
 from tests.integration.conftest import USERS
-from tests.integration.edge.fleet import EVENTS, Copier, Fleet, handled, make_fleet, until
 from tests.integration.replication.conftest import Lab, link, states
+from tests.support.edge.fleet import EVENTS, Copier, Fleet, handled, make_fleet, until
 from tests.support.proof import grown, proven
 from tests.support.releases import ReleaseSites
 from tests.support.traffic import Traffic

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from fairlead.kafka.endpoint import KafkaEndpoint, MqttEndpoint
-from tests.integration.edge.fleet import EVENTS, handled, hears, make_fleet, until
 from tests.integration.replication.convoy import Convoy
+from tests.support.edge.fleet import EVENTS, handled, hears, make_fleet, until
 
 pytestmark = pytest.mark.integration
 

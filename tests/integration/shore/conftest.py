@@ -20,8 +20,8 @@ from shore.jobs.status import JobStatus
 from shore.read import rows, sql, table
 from shore.session import close
 from shore.session import spark as open_session
-from tests.integration.shore.world import World
 from tests.support.patience import patient
+from tests.support.shore.world import World
 from topologies.model import Topology
 
 BEFORE_FEEDS = ("readings", "operations", next(job.name for job in JOBS.values() if "bookings" in job.tables))

@@ -19,7 +19,7 @@ from shore.tables.graph import DERIVED, Settings
 from shore.verify.catalogue import REFERENCE
 from tests.integration.shore.arrow_lake import ArrowLake
 from tests.support.deltars import create, refresh
-from tests.unit.shore.fleet import Rows, topology
+from tests.support.shore.fleet import Rows, topology
 from topologies.model import Topology
 
 FOLLOWS_FROM = {each.table.name: each for each in DERIVED}

@@ -16,8 +16,8 @@ from shore.tables.hours import ACTIVATION_ENERGY
 from shore.tables.readings import READINGS
 from tests.integration.shore.arrow_lake import ArrowLake
 from tests.support.deltars import create
-from tests.unit.shore import hours
-from tests.unit.shore.hours import Row
+from tests.support.shore import hours
+from tests.support.shore.hours import Row
 
 KEPT = ("conditions", "mkt", "excursion_parts", "excursions", "outlook")
 

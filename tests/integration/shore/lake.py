@@ -25,7 +25,7 @@ from shore.verify.catalogue import REFERENCE
 from tests.integration.shore.arrow_lake import ArrowLake
 from tests.support.deltars import create
 from tests.support.oracle import bookings
-from tests.unit.shore.fleet import topology
+from tests.support.shore.fleet import topology
 from topologies.ledger_trust import history_rules
 from topologies.model import Topology
 

@@ -9,7 +9,7 @@ from fairlead.kafka.client.appender import Appender
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.protocol.record import NewRecord
 from fairlead.kafka.protocol.types import TP
-from tests.integration.shore.world import World
+from tests.support.shore.world import World
 from topologies.model import Customer, Shore, Site, SiteKind, Topology
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from fairlead.kafka.convention import is_data
 from fairlead.kafka.protocol.record import NewRecord
 from tests.integration.shore.conftest import Shore
-from tests.integration.shore.world import MINUTE, T0, World, reading
+from tests.support.shore.world import MINUTE, T0, World, reading
 
 
 def write(world: World, boxes: int, count: int, first: int = 0, supply: float = 4.0) -> None:

@@ -22,8 +22,8 @@ from shore.tables.alerts_ashore import ALERTS_ASHORE, alerts_ashore, compared
 from tests.integration.shore.conftest import Shore
 from tests.integration.shore.dyingstore import settings_to_die
 from tests.integration.shore.victim import start
-from tests.integration.shore.world import MINUTE, T0, reading
 from tests.support.crashes import Side
+from tests.support.shore.world import MINUTE, T0, reading
 from tests.support.tables import fill
 
 pytestmark = [pytest.mark.long, pytest.mark.integration, pytest.mark.spark]

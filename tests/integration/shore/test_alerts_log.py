@@ -44,9 +44,9 @@ from tests.integration.shore.conftest import Shore
 from tests.integration.shore.dyingstore import settings_to_die
 from tests.integration.shore.moving import copy_log, two_sites
 from tests.integration.shore.victim import start
-from tests.integration.shore.world import MINUTE, T0, World, booking, reading
 from tests.support.crashes import crash_everywhere
 from tests.support.feeds import followed, value_of
+from tests.support.shore.world import MINUTE, T0, World, booking, reading
 from tests.support.tables import fill
 from tests.support.waits import PATIENCE
 from topologies.model import SHORE_ALERTS, Customer, Link, Topology

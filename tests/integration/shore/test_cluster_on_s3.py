@@ -24,8 +24,8 @@ from shore.read import table
 from shore.storage import Storage
 from shore.tables import TABLES
 from tests.integration.shore.victim import start
-from tests.integration.shore.world import MINUTE, T0, World, alert, booking, docked, grant, reading
 from tests.support.objectstore import kinds, s3_base, s3_server
+from tests.support.shore.world import MINUTE, T0, World, alert, booking, docked, grant, reading
 from tests.support.sparkcluster import EXECUTOR_SETTINGS, spark_cluster
 from tests.support.waits import until
 from topologies.model import Shore

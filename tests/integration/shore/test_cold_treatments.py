@@ -17,8 +17,8 @@ from simulators.voyage.voyage import Voyage
 from tests.integration.shore.hourly import in_spark
 from tests.integration.shore.lake import Tables, empty_tables
 from tests.support.cold_truth import cold_truths
-from tests.unit.shore import fleet
-from tests.unit.shore.fleet import BOX, at, change
+from tests.support.shore import fleet
+from tests.support.shore.fleet import BOX, at, change
 from topologies.loader.load import load as load_topology
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]

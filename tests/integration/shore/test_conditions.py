@@ -24,8 +24,8 @@ from shore.tables import TABLES
 from shore.tables.hours import ACTIVATION_ENERGY
 from tests.integration.shore.hourly import KEPT, Shore, computed, in_spark, rows_of
 from tests.support.deltars import create
-from tests.unit.shore import hours
-from tests.unit.shore.hours import T0, Row, reading
+from tests.support.shore import hours
+from tests.support.shore.hours import T0, Row, reading
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 HOUR = dt.timedelta(hours=1)

@@ -26,9 +26,9 @@ from shore.repair.rebuild import rebuild_job
 from shore.verify import Verification, verify
 from tests.integration.shore.conftest import Shore
 from tests.integration.shore.victim import start
-from tests.integration.shore.world import MINUTE, T0, World, alert, booking, reading
 from tests.support.crashes import Plan, PlantedCrash, Side, planted
 from tests.support.ledgers import entry
+from tests.support.shore.world import MINUTE, T0, World, alert, booking, reading
 
 pytestmark = [pytest.mark.long, pytest.mark.integration, pytest.mark.spark]
 

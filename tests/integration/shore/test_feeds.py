@@ -23,8 +23,8 @@ from shore.sink.exactly_once import FeedSink
 from shore.sink.feed_logs import appending
 from shore.verify.feeds import check_feeds
 from tests.integration.shore.conftest import BEFORE_FEEDS, Shore
-from tests.integration.shore.world import T0, World, alert, at, booking, docked, grant, reading
 from tests.support.feeds import followed, origins, value_of
+from tests.support.shore.world import T0, World, alert, at, booking, docked, grant, reading
 from topologies.model import Customer, InsertPoint, Stream
 
 pytestmark = [pytest.mark.long, pytest.mark.integration, pytest.mark.spark]

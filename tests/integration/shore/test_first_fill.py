@@ -16,10 +16,10 @@ from shore.jobs.checkpoint import read_checkpoint
 from shore.paths import TablePaths
 from tests.integration.shore.conftest import Shore
 from tests.integration.shore.readings import write
-from tests.integration.shore.world import T0, World, alert, booking, reading
 from tests.support.crashes import Plan, planted
 from tests.support.feeds import origins
-from tests.unit.shore.hours import check as check_derived
+from tests.support.shore.hours import check as check_derived
+from tests.support.shore.world import T0, World, alert, booking, reading
 
 pytestmark = [pytest.mark.long, pytest.mark.integration, pytest.mark.spark]
 

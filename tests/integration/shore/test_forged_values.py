@@ -36,7 +36,7 @@ from shore.tables.model import Table
 from shore.verify import Difference, Verification, verify
 from shore.verify.catalogue import DERIVED
 from tests.integration.shore.conftest import Shore
-from tests.integration.shore.world import MINUTE, T0, World, alert, booking, docked, grant, reading
+from tests.support.shore.world import MINUTE, T0, World, alert, booking, docked, grant, reading
 from topologies.model import Geofence, Place, Topology
 
 pytestmark = [

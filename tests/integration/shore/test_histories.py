@@ -25,7 +25,7 @@ from tests.support.oracle import bookings as bookings_duckdb
 from tests.support.oracle import custody as custody_duckdb
 from tests.support.oracle import milestones as milestones_duckdb
 from tests.support.oracle import schedules as schedules_duckdb
-from tests.unit.shore.fleet import (
+from tests.support.shore.fleet import (
     BOX,
     MARLIN,
     OTHER,

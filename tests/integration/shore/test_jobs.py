@@ -21,10 +21,10 @@ from shore.paths import TablePaths
 from tests.integration.shore.conftest import Shore
 from tests.integration.shore.readings import records, rows, undo_commit, write
 from tests.integration.shore.victim import start
-from tests.integration.shore.world import MINUTE, T0, World, alert, booking, reading
 from tests.support.ledgers import came_back, entry, refused
+from tests.support.shore.hours import check as check_derived
+from tests.support.shore.world import MINUTE, T0, World, alert, booking, reading
 from tests.support.waits import PATIENCE, until
-from tests.unit.shore.hours import check as check_derived
 
 pytestmark = [pytest.mark.long, pytest.mark.integration, pytest.mark.spark]
 

@@ -13,8 +13,8 @@ from shore.read import sql
 from shore.tables import TABLES
 from tests.support.deltars import create
 from tests.support.ledgers import entry
-from tests.unit.shore.fleet import Fleet, alert, at, change, ledger, position, reading
-from tests.unit.shore.raw_records import make_custody
+from tests.support.shore.fleet import Fleet, alert, at, change, ledger, position, reading
+from tests.support.shore.raw_records import make_custody
 
 pytestmark = [pytest.mark.long, pytest.mark.integration, pytest.mark.spark]
 

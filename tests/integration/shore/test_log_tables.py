@@ -26,7 +26,7 @@ from shore.tables.readings import READINGS, READINGS_REJECTED
 from tests.support.crashes import crash_everywhere
 from tests.support.deltars import append_once, create
 from tests.support.ledgers import entry
-from tests.unit.shore.raw_records import RECORDS, raw
+from tests.support.shore.raw_records import RECORDS, raw
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 

@@ -9,7 +9,7 @@ from shore.errors import JobFailedError
 from shore.paths import TablePaths
 from shore.source.losses import acknowledge_losses, read_losses
 from tests.integration.shore.conftest import Shore
-from tests.integration.shore.world import MINUTE, T0, World, reading
+from tests.support.shore.world import MINUTE, T0, World, reading
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.long]
 

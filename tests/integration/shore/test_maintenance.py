@@ -44,8 +44,8 @@ from shore.paths import TablePaths
 from shore.read import sql
 from shore.tables import TABLES
 from shore.tables.quality import QUALITY
-from tests.integration.shore.world import World
 from tests.support.deltars import create
+from tests.support.shore.world import World
 from tests.support.tables import age
 from tests.support.waits import PATIENCE
 from topologies import model

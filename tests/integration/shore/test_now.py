@@ -24,8 +24,8 @@ from tests.integration.shore.lake import Tables, empty_tables
 from tests.integration.shore.readings import undo_commit
 from tests.support.ledgers import entry
 from tests.support.oracle import now as by_duckdb
-from tests.unit.shore.alerts import logs
-from tests.unit.shore.fleet import (
+from tests.support.shore import logs
+from tests.support.shore.fleet import (
     BOX,
     MARLIN,
     OTHER,

@@ -29,12 +29,12 @@ from fairlead.local.sites import LocalSites, SiteSpec
 from fairlead.records import encode
 from fairlead.records.booking import Booking
 from simulators.steps import BOOKINGS_TOPIC
-from tests.integration.edge.fleet import Publisher, until
-from tests.integration.shore.world import MINUTE, T0, World, reading
 from tests.support import waits
+from tests.support.edge.fleet import Publisher, until
 from tests.support.logins import accepts
 from tests.support.operators_day import PAGE, parts_of_the_day
 from tests.support.patience import patient
+from tests.support.shore.world import MINUTE, T0, World, reading
 from tests.support.waits import PATIENCE
 from topologies.context import Context, open_topology
 from topologies.users import ADMIN, service_users

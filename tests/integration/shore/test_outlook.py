@@ -15,7 +15,7 @@ from shore.delta.commit import conform
 from shore.tables.outlook import OUTLOOK, outlook
 from shore.tables.readings import READINGS
 from tests.integration.shore.hourly import in_spark, rows_of
-from tests.unit.shore.hours import Row, reading
+from tests.support.shore.hours import Row, reading
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 OFF = {"is_powered": False, "is_connected_to_power_source": False}

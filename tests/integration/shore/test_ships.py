@@ -22,7 +22,7 @@ from tests.integration.shore.fleet_lake import FleetLake, create_lake, same_shap
 from tests.integration.shore.readings import undo_commit
 from tests.support.oracle import dock_movements as dock_movements_duckdb
 from tests.support.oracle import ships as ships_duckdb
-from tests.unit.shore.fleet import (
+from tests.support.shore.fleet import (
     BOX,
     MARLIN,
     SINGAPORE,

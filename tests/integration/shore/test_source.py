@@ -24,8 +24,8 @@ from fairlead.kafka.protocol.record import NewRecord
 from shore.datasource import register
 from simulators.network.proxy import TcpProxy
 from tests.integration.shore.readings import forget_commit, readings_of
-from tests.integration.shore.world import MINUTE, T0, World, reading
 from tests.support.patience import patient, spark_errors
+from tests.support.shore.world import MINUTE, T0, World, reading
 from tests.support.waits import PATIENCE
 
 pytestmark = [pytest.mark.long, pytest.mark.integration, pytest.mark.spark]

@@ -33,9 +33,9 @@ from shore.tables.readings import READINGS
 from shore.verify import verify
 from tests.integration.shore.conftest import Shore
 from tests.integration.shore.readings import records, rows, write
-from tests.integration.shore.world import MINUTE, T0, World, alert, booking, reading
+from tests.support.shore import hours
+from tests.support.shore.world import MINUTE, T0, World, alert, booking, reading
 from tests.support.waits import until
-from tests.unit.shore import hours
 from topologies.model import Topology
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.chaos, pytest.mark.timeout(900)]

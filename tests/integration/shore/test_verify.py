@@ -39,7 +39,7 @@ from shore.sink.feed_logs import create_feeds
 from shore.tables import TABLES
 from shore.verify import TableCheck, verify
 from shore.verify.catalogue import FROM_LOGS
-from tests.integration.shore.world import MINUTE, T0, World, reading
+from tests.support.shore.world import MINUTE, T0, World, reading
 from tests.support.waits import until
 
 pytestmark = [pytest.mark.long, pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(900)]

@@ -16,8 +16,8 @@ from pydantic import SecretStr
 
 import shore
 from fairlead.kafka.endpoint import KafkaEndpoint
-from tests.integration.shore.world import World
 from tests.support.patience import patient
+from tests.support.shore.world import World
 
 
 @contextlib.contextmanager

@@ -25,8 +25,8 @@ from simulators.voyage.recording import ReplayedVoyage, recording
 from simulators.voyage.truth import Truth
 from simulators.voyage.voyage import Voyage
 from tests.integration.simulators.conftest import Listener
+from tests.support.simulators.worlds import no_wait
 from tests.support.waits import PATIENCE
-from tests.unit.simulators.worlds import no_wait
 from topologies.loader.load import load as load_topology
 
 pytestmark = [pytest.mark.long, pytest.mark.integration]

@@ -55,10 +55,10 @@ from fairlead.records import encode
 from fairlead.records.custody import LedgerEntry
 from fairlead.records.edge import Stray
 from replication.replicator import Replicator
-from tests.integration.edge.fleet import EVENTS, Publisher, now, until
+from tests.support.edge.fleet import EVENTS, Publisher, now, until
+from tests.support.edge.samples import event, reading
 from tests.support.honest_ledgers import claim, grant, log
 from tests.support.waits import PATIENCE
-from tests.unit.edge.samples import event, reading
 from topologies.context import open_topology
 from topologies.ledger_trust import sifted
 from topologies.users import upstream_user

@@ -29,7 +29,7 @@ from acl.history import (
 )
 from acl.rules import Binding, Operation, Resource
 from fairlead.errors import RefusedError, UnavailableError
-from tests.unit.acl.stores_in_memory import MemoryStore, opened, rule
+from tests.support.acl.stores_in_memory import MemoryStore, opened, rule
 from tests.unit.acl.worlds import topologies
 from topologies.loader.load import load
 from topologies.model import Topology

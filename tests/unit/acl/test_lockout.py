@@ -16,7 +16,7 @@ from acl.plan import CLUSTER_RIGHTS, TOPIC_RIGHTS, LockedOut, losses, plan_topol
 from acl.rules import Binding, Operation, Resource, Right, Standing, authorize, hosts
 from fairlead.cli.commands.acl import app as acl_command
 from fairlead.cli.commands.acl import app as aclplan
-from tests.unit.acl.stores_in_memory import MemoryStore, opened
+from tests.support.acl.stores_in_memory import MemoryStore, opened
 from tests.unit.acl.worlds import outside
 from topologies.loader.load import load
 

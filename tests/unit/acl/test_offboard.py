@@ -14,7 +14,7 @@ from acl.users import check_complete, look, take_off
 from fairlead.cli import app as cli
 from fairlead.errors import ExitCode
 from fairlead.local.sites import LocalSites
-from tests.unit.acl.stores_in_memory import MemoryStore, rule
+from tests.support.acl.stores_in_memory import MemoryStore, rule
 from topologies.context import open_topology
 
 RULE, OTHER = Binding.of(rule("gone", "feeds.gone")), Binding.of(rule("ducks"))

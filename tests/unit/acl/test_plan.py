@@ -27,7 +27,7 @@ from acl.plan import (
 )
 from acl.rules import Binding
 from fairlead.errors import UnavailableError, UnknownNameError
-from tests.unit.acl.stores_in_memory import MemoryStore, opened, rule
+from tests.support.acl.stores_in_memory import MemoryStore, opened, rule
 from tests.unit.acl.worlds import outside
 from topologies.loader.load import load
 from topologies.model import Topology

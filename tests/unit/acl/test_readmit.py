@@ -15,7 +15,7 @@ from acl.rules import Binding
 from fairlead.cli import app as cli
 from fairlead.cli.commands.acl import users
 from fairlead.errors import ExitCode, UnavailableError
-from tests.unit.acl.stores_in_memory import MemoryStore, opened
+from tests.support.acl.stores_in_memory import MemoryStore, opened
 from topologies.loader.load import load
 
 TOKYO, STAR = "tokyo", "duck-star"

@@ -17,7 +17,7 @@ from acl.plan import FEW, AccessPlan, SitePlan, TooManyRemovals, check_removals,
 from acl.rules import Binding, Operation, Pattern, Resource, Rule
 from acl.saved import PlanFileError, PlanState, StalePlan, load, remaining, save
 from fairlead.errors import ConfigurationError, RefusedError, UnavailableError
-from tests.unit.acl.stores_in_memory import MemoryStore, opened, rule
+from tests.support.acl.stores_in_memory import MemoryStore, opened, rule
 from tests.unit.acl.worlds import outside
 from topologies.loader.load import load as load_topology
 from topologies.model import Topology

@@ -11,7 +11,7 @@ from acl.compile import compile_site
 from acl.history import LEAKED, UNTIL, Entry, Phase, UserChange, suspended_users
 from acl.plan import plan_topology
 from acl.rules import Binding, Rule
-from tests.unit.acl.stores_in_memory import MemoryStore, opened
+from tests.support.acl.stores_in_memory import MemoryStore, opened
 from topologies.loader.load import load
 
 NOW = dt.datetime.now(dt.UTC)

@@ -18,7 +18,7 @@ from board.sharing.versions import History, Version
 from shore.feeds.readers import readers_here
 from shore.report.slices import open_slices
 from tests.support.sharing import World, values
-from tests.unit.shore.fleet import BOX, OTHER, alert, at, change, reading
+from tests.support.shore.fleet import BOX, OTHER, alert, at, change, reading
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from edge.logwriter import records
 from fairlead.kafka.convention import marker_record
 from fairlead.kafka.protocol.record import NewRecord, Record
 from fairlead.records.custody import CustodyEntry
-from tests.chaos.invariants import Stored, in_ledgers, in_order, in_terms, once, same_copies
-from tests.unit.edge.samples import BOX, BOX_LOG, NOW, NOW_MS, reading
+from tests.support.edge.samples import BOX, BOX_LOG, NOW, NOW_MS, reading
+from tests.support.invariants import Stored, in_ledgers, in_order, in_terms, once, same_copies
 
 HOLDERS: Final = {1: "tokyo", 2: "star", 3: "sydney"}
 TERMS: Final = {1: 0, 2: 4, 3: 7}  # and where their markers are

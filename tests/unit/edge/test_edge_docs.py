@@ -13,8 +13,8 @@ from edge.alerts.engine import AlertEngine, default_rules
 from edge.alerts.rules.base import DwellRule
 from edge.alerts.site_alerts import KINDS
 from edge.alerts.thresholds import load_thresholds
-from tests.unit.edge.alerts.detecting import MINUTE, message
-from tests.unit.edge.samples import BOX_LOG
+from tests.support.edge.detecting import MINUTE, message
+from tests.support.edge.samples import BOX_LOG
 
 ROOT = Path(__file__).parents[3]
 PAGE = "".join((ROOT / "docs" / name).read_text() for name in ("alerts.md", "alerts-overboard.md", "alerts-extend.md"))
@@ -22,7 +22,7 @@ PAGE = "".join((ROOT / "docs" / name).read_text() for name in ("alerts.md", "ale
 TRY_SENSOR = """
 from edge.ingest.classifier import Classifier
 from edge.alerts.engine import AlertEngine
-from tests.unit.edge.alerts.detecting import message
+from tests.support.edge.detecting import message
 
 engine = AlertEngine("star")
 alerts = []
@@ -67,10 +67,10 @@ def test_the_rule_of_the_page_is_short_and_works() -> None:
 def test_the_sensor_of_the_page_is_short_and_works(tmp_path: Path) -> None:
     """The example sensor in docs/alerts-extend.md is short and works."""
     patch = block("diff sensor")
-    for package in ("edge", "fairlead", "topologies", "tests/unit/edge"):
+    for package in ("edge", "fairlead", "topologies", "tests/support/edge"):
         shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__", "test_*.py"))
     (tmp_path / "tests/__init__.py").touch()
-    (tmp_path / "tests/unit/__init__.py").touch()
+    (tmp_path / "tests/support/__init__.py").touch()
     command = ["git", "apply", "--unidiff-zero", "-"]
     subprocess.run(command, input=patch.encode(), cwd=tmp_path, check=True)  # noqa: S603 - the page's own patch
     tried = subprocess.run(  # noqa: S603 - our own interpreter

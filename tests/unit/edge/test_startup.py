@@ -15,11 +15,11 @@ from edge.alerts.state import cleared_by_hand, next_state
 from edge.startup import recall
 from fairlead.records.alert import Alert
 from fairlead.records.reading import milliseconds
+from tests.support.edge.port import running
+from tests.support.edge.samples import NOW
+from tests.support.kafka.fake_broker import FakeCluster
 from tests.support.notices import alert
-from tests.unit.edge.port import running
-from tests.unit.edge.samples import NOW
 from tests.unit.fairlead.kafka.conftest import fake
-from tests.unit.fairlead.kafka.fake_broker import FakeCluster
 
 __all__ = ["fake"]  # a fixture
 HOUR = dt.timedelta(hours=1)

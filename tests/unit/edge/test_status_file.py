@@ -13,7 +13,7 @@ import pytest
 from edge import bridge as under_test
 from edge.bridge import Bridge, BridgeSettings
 from edge.metrics import write_snapshot
-from tests.unit.fairlead.kafka.fake_broker import until
+from tests.support.kafka.fake_broker import until
 from topologies.loader.load import load
 
 

@@ -18,7 +18,7 @@ from replication import replicator as replicating
 from replication.replicator import Replicator
 from replication.states import LogState, LogTrouble, now
 from replication.target.appender import TargetAppender
-from tests.unit.fairlead.kafka.fake_broker import until
+from tests.support.kafka.fake_broker import until
 from topologies.model import Topology
 
 

@@ -11,7 +11,7 @@ from shore.read import rows, sql
 from shore.tables import TABLES
 from tests.support.deltars import create
 from tests.support.ledgers import entry
-from tests.unit.shore.fleet import (
+from tests.support.shore.fleet import (
     BOX,
     SINGAPORE,
     STAR,
@@ -28,7 +28,7 @@ from tests.unit.shore.fleet import (
     reading,
     scheduled,
 )
-from tests.unit.shore.raw_records import make_custody
+from tests.support.shore.raw_records import make_custody
 
 DOCUMENT = (Path(__file__).parents[3] / "docs" / "tables.md").read_text(encoding="utf-8")
 SECTION = DOCUMENT.partition("## Docks, ships and boxes")[2].partition("\n## ")[0]

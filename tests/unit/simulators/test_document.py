@@ -15,7 +15,7 @@ from simulators.fleet.planner import make_plan
 from simulators.fleet.scenario_file import load
 from simulators.network.weather import Conditions
 from simulators.physics.climate import link_weather
-from tests.unit.simulators.worlds import big_blue, unmet
+from tests.support.simulators.worlds import big_blue, unmet
 
 TEXT = (Path(__file__).parents[3] / "docs" / "simulators-extend.md").read_text(encoding="utf-8")
 (EXAMPLE,) = re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)

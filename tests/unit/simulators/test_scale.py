@@ -15,7 +15,7 @@ from simulators.scale.costs import CABLE_SHARE, custody_bytes, message_bytes
 from simulators.scale.sizing import Size, hops, size
 from simulators.steps import MessageKind
 from simulators.voyage.voyage import Voyage
-from tests.unit.simulators.worlds import big_blue, published, voyage
+from tests.support.simulators.worlds import big_blue, published, voyage
 
 READINGS = "containers.BIGU1000005"
 

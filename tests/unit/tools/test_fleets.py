@@ -11,7 +11,7 @@ import pytest
 from simulators.scale.costs import LOGS_PER_BROKER
 from simulators.scale.sizing import told_by_reading
 from simulators.voyage.voyage import Voyage
-from tests.unit.simulators.worlds import voyage
+from tests.support.simulators.worlds import voyage
 from tools.fleets import COPIES, FleetSize, brokers, fleet, predict, replicator_bytes
 from tools.sizing_reference import FIGURES, FLEETS, HEADQUARTERS, PAGE, REPLICATION, SHIP, page, rows
 

@@ -11,7 +11,7 @@ from fairlead.errors import ConfigurationError, UnknownNameError
 from fairlead.kafka.endpoint import KafkaEndpoint, KafkaLogin, MqttEndpoint, SaslMechanism
 from fairlead.kafka.tokens import MskRegion, OidcEndpoint
 from fairlead.local.sites import LocalSites
-from tests.unit.topologies.examples import RIGHT
+from tests.support.topologies.examples import RIGHT
 from topologies.endpoints import EndpointResolver
 from topologies.loader.load import load, read
 from topologies.users import Role, is_reserved, service_users, upstream_user

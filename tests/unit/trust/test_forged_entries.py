@@ -29,8 +29,8 @@ from fairlead.records.custody import CustodyEntry, LedgerEntry, Marker, RefusalE
 from replication.changes import PlanChanges
 from replication.custody.ledger import Ledger
 from shore.tables.custody import believed_of
+from tests.support.edge.samples import topology
 from tests.support.honest_ledgers import ABOARD, ASHORE, HONEST, NEW, NOW, OUTSIDE, claim, grant, log
-from tests.unit.edge.samples import topology
 from topologies.ledger_trust import Believer, Rules, history_rules, sifted
 
 WRONG_DIGIT = f"containers.BIGU000001{(int(ASHORE[-1]) + 1) % 10}"

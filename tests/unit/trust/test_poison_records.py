@@ -39,13 +39,13 @@ from replication.custody.ledger import Ledger
 from shore.source.operations import rows_of
 from shore.tables.custody import rows_of_entries
 from simulators.voyage.waiting import Waiter
+from tests.support.edge.receiving import World
+from tests.support.edge.samples import BOX_LOG, reading, topology
 from tests.support.honest_ledgers import ABOARD, HONEST, grant
-from tests.unit.edge.custody.receiving import World
-from tests.unit.edge.samples import BOX_LOG, reading, topology
+from tests.support.kafka.fake_broker import FakeCluster
+from tests.support.kafka.fake_log import FakeLog
+from tests.support.shore.raw_records import BY_NAME, LEDGERS, RECORDS, raw
 from tests.unit.fairlead.kafka.conftest import cluster, fake
-from tests.unit.fairlead.kafka.fake_broker import FakeCluster
-from tests.unit.fairlead.kafka.fake_log import FakeLog
-from tests.unit.shore.raw_records import BY_NAME, LEDGERS, RECORDS, raw
 
 __all__ = ["cluster", "fake"]
 

@@ -37,9 +37,9 @@ from shore.tables.bookings import BOOKINGS, STATES
 from shore.tables.feeds import CUSTOMER_FEED
 from shore.verify import verify
 from shore.verify.catalogue import FROM_LOGS
-from tests.integration.shore.world import MINUTE, T0, World, booking, reading
 from tests.support.crashes import crash_everywhere
 from tests.support.feeds import followed, value_of
+from tests.support.shore.world import MINUTE, T0, World, booking, reading
 
 pytestmark = [pytest.mark.long, pytest.mark.integration, pytest.mark.spark]
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from edge.ais.decoder import EVERY_MS, AisDecoder
 from fairlead.records.reading import GeoLocation
 from tests.support.ais import DAMAGED, OWN, REAL, sentences, static
-from tests.unit.edge.samples import IMO, NOW_MS
+from tests.support.edge.samples import IMO, NOW_MS
 
 
 def decoder() -> AisDecoder:

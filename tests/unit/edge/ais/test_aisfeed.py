@@ -16,7 +16,7 @@ from edge.mqtt.session import Delivery
 from fairlead.errors import ConfigurationError
 from fairlead.records import decoder
 from fairlead.records.ship import Position
-from tests.unit.edge.samples import IMO, topology
+from tests.support.edge.samples import IMO, topology
 
 POSITIONS = decoder(Position)
 LINE = (

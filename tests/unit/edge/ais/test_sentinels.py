@@ -8,7 +8,7 @@ import pytest
 from edge.ingest.classifier import Classifier
 from edge.messages import ShipMessage
 from fairlead.records.ship import Position
-from tests.unit.edge.samples import IMO, NOW_MS, device, topology
+from tests.support.edge.samples import IMO, NOW_MS, device, topology
 
 TOPIC = f"fairlead/v1/ships/{IMO}/position"
 SHIP = Classifier(topology(), "star")

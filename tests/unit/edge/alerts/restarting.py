@@ -8,8 +8,8 @@ from edge.alerts.engine import AlertEngine
 from edge.logwriter.records import alert_state_key
 from edge.messages import ReadingMessage
 from fairlead.records.alert import Alert
-from tests.unit.edge.alerts.detecting import FALL, MINUTE, NEIGHBOURS, TILT, booking, ms, position
-from tests.unit.edge.samples import BOX
+from tests.support.edge.detecting import FALL, MINUTE, NEIGHBOURS, TILT, booking, ms, position
+from tests.support.edge.samples import BOX
 
 STEP = 15 * MINUTE
 BOXES = (BOX, NEIGHBOURS[0])

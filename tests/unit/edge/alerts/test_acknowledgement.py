@@ -17,9 +17,9 @@ from edge.strays.store import StrayIndex
 from fairlead.errors import RefusedError
 from fairlead.records import decoder, encode
 from fairlead.records.alert import Alert, AlertOrder
+from tests.support.edge.detecting import FALL, HOUR, MINUTE, Voyage, ms
+from tests.support.edge.samples import NOW
 from tests.support.raised_alerts import RaisedAlerts
-from tests.unit.edge.alerts.detecting import FALL, HOUR, MINUTE, Voyage, ms
-from tests.unit.edge.samples import NOW
 
 OFF: dict[str, Any] = {"setpoints": {"temperature": 4.0}, "isPowered": False}
 

@@ -23,12 +23,12 @@ from fairlead.errors import ConfigurationError
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.records import decoder, encode
 from fairlead.records.alert import Alert, AlertOrder, AlertState
+from tests.support.edge.detecting import FALL, HOUR, NEIGHBOURS, Voyage, booking, environment, new_record, position
+from tests.support.edge.samples import BOX, IMO, NOW, topology
+from tests.support.kafka.fake_broker import FakeCluster, until
+from tests.support.kafka.fake_log import begin
 from tests.support.raised_alerts import RaisedAlerts
-from tests.unit.edge.alerts.detecting import FALL, HOUR, NEIGHBOURS, Voyage, booking, environment, new_record, position
-from tests.unit.edge.samples import BOX, IMO, NOW, topology
 from tests.unit.fairlead.kafka.conftest import cluster, fake
-from tests.unit.fairlead.kafka.fake_broker import FakeCluster, until
-from tests.unit.fairlead.kafka.fake_log import begin
 from topologies.model import Link, Topology
 
 __all__ = ["cluster", "fake"]  # fixtures

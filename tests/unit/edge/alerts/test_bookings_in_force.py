@@ -12,10 +12,10 @@ from edge.alerts.rules.bookings import Bookings
 from edge.site_logs import booking_logs
 from fairlead.names import parse_log
 from fairlead.records.booking import Booking
-from tests.unit.edge.alerts.detecting import HOUR as HOURS
-from tests.unit.edge.alerts.detecting import MINUTE, Voyage, message, ms
-from tests.unit.edge.alerts.detecting import booking as engine_booking
-from tests.unit.edge.samples import NOW
+from tests.support.edge.detecting import HOUR as HOURS
+from tests.support.edge.detecting import MINUTE, Voyage, message, ms
+from tests.support.edge.detecting import booking as engine_booking
+from tests.support.edge.samples import NOW
 from topologies.loader.load import load
 from topologies.model import Link, SiteKind, Topology
 

@@ -11,7 +11,7 @@ from edge.messages import ReadingMessage
 from fairlead.records.alert import Alert
 from fairlead.records.reading import Device, GeoLocation, distance_m, known
 from fairlead.records.ship import Position
-from tests.unit.edge.samples import BOX, BOX_LOG, IMO, NOW, NOW_MS, reading, readings_topic, topology
+from tests.support.edge.samples import BOX, BOX_LOG, IMO, NOW, NOW_MS, reading, readings_topic, topology
 
 SHIP = Classifier(topology(), "star")
 MINUTE = 60

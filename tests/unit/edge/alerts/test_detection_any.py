@@ -11,8 +11,8 @@ from edge.logwriter import records
 from fairlead.records import decoder
 from fairlead.records.alert import Alert
 from fairlead.records.reading import GeoLocation
-from tests.unit.edge.alerts.detecting import NEIGHBOURS, Voyage, booking
-from tests.unit.edge.samples import BOX
+from tests.support.edge.detecting import NEIGHBOURS, Voyage, booking
+from tests.support.edge.samples import BOX
 
 NUMBERS = st.none() | st.floats(allow_nan=False, allow_infinity=False) | st.floats(-40, 40)
 PLACES = st.fixed_dictionaries({"latitude": st.floats(-95, 95), "longitude": st.floats(-190, 190)})

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 import pytest
 
 from fairlead.records.alert import Alert
-from tests.unit.edge.alerts.detecting import HOUR, MINUTE, NEIGHBOURS, REEFER, Voyage, message, ms
-from tests.unit.edge.samples import BOX
+from tests.support.edge.detecting import HOUR, MINUTE, NEIGHBOURS, REEFER, Voyage, message, ms
+from tests.support.edge.samples import BOX
 
 STEP = 5 * MINUTE
 DAY = 24 * HOUR

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from edge.alerts.engine import AlertEngine
 from edge.messages import ReadingMessage
 from fairlead.records.alert import Alert
-from tests.unit.edge.alerts.detecting import HOUR, MINUTE, NEIGHBOURS, booking, message, ms, position
+from tests.support.edge.detecting import HOUR, MINUTE, NEIGHBOURS, booking, message, ms, position
+from tests.support.edge.samples import BOX
 from tests.unit.edge.alerts.restarting import BOXES, CRASHES, KINDS, STEP, Ship, said
-from tests.unit.edge.samples import BOX
 
 
 def sailed(readings: list[ReadingMessage], crashes: list[str]) -> list[Alert]:

@@ -14,7 +14,7 @@ from edge.alerts.ship import ShipState
 from edge.messages import ReadingMessage
 from fairlead.records.alert import Alert
 from fairlead.records.reading import GeoLocation
-from tests.unit.edge.alerts.detecting import (
+from tests.support.edge.detecting import (
     AT_SEA,
     FALL,
     HOUR,
@@ -25,7 +25,7 @@ from tests.unit.edge.alerts.detecting import (
     Voyage,
     booking,
 )
-from tests.unit.edge.samples import BOX, BOX_LOG
+from tests.support.edge.samples import BOX, BOX_LOG
 
 
 def said(alerts: list[Alert]) -> list[tuple[str, str, str]]:

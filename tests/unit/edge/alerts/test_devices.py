@@ -14,10 +14,10 @@ from edge.alerts.rules import devices
 from edge.messages import ReadingMessage
 from fairlead.names import container_check_digit
 from fairlead.records.alert import Alert, Cause
-from tests.fuzz.router_harness import RouterHarness
-from tests.unit.edge.alerts.detecting import HOUR, MINUTE, NEIGHBOURS, message, ms
+from tests.support.edge.router_harness import RouterHarness
+from tests.support.edge.detecting import HOUR, MINUTE, NEIGHBOURS, message, ms
 from tests.unit.edge.alerts.restarting import CRASHES, Ship, said
-from tests.unit.edge.samples import BOX, NOW, reading, readings_topic
+from tests.support.edge.samples import BOX, NOW, reading, readings_topic
 
 STEP = 15 * MINUTE
 OTHER = NEIGHBOURS[0]
@@ -200,7 +200,7 @@ def test_a_device_that_returns_to_its_container_ends_the_alert() -> None:
         aboard.hear("d", number)
     aboard.hear("d", BOX)
     assert aboard.told() == [("DEVICE_MOVED", OTHER, "OPENED")]
-    from tests.unit.edge.alerts.detecting import position
+    from tests.support.edge.detecting import position
 
     [ended] = aboard.engine.ship_reported(position(), ms(aboard.now), ms(aboard.now))
     assert (ended.kind, ended.state, ended.evidence[0].detail) == (

@@ -16,9 +16,9 @@ from fairlead.kafka.protocol.errors import LEADER_NOT_AVAILABLE, broker_error
 from fairlead.records.digest import Digest, DigestBox, decode_digest
 from fairlead.records.reading import moment_of
 from fairlead.waiting import in_background
-from tests.unit.edge.alerts.detecting import HOUR, MINUTE, NEIGHBOURS, Voyage, booking, message, ms
-from tests.unit.edge.samples import BOX, IMO
-from tests.unit.fairlead.kafka.fake_broker import until
+from tests.support.edge.detecting import HOUR, MINUTE, NEIGHBOURS, Voyage, booking, message, ms
+from tests.support.edge.samples import BOX, IMO
+from tests.support.kafka.fake_broker import until
 
 OTHER = NEIGHBOURS[0]
 QUARTER = int(INTERVAL_S)

@@ -17,9 +17,9 @@ from edge.alerts.state import is_by_hand, order_of
 from fairlead.errors import ConfigurationError, RefusedError
 from fairlead.records import decoder, encode
 from fairlead.records.alert import Alert, AlertOrder
-from tests.unit.edge.alerts.detecting import FALL, MINUTE, NEIGHBOURS, Voyage, booking, message, ms, position
+from tests.support.edge.detecting import FALL, MINUTE, NEIGHBOURS, Voyage, booking, message, ms, position
+from tests.support.edge.samples import BOX, NOW
 from tests.unit.edge.alerts.restarting import BOXES, CRASHES, KINDS, STEP, Ship, said
-from tests.unit.edge.samples import BOX, NOW
 
 WATER: dict[str, Any] = {"motion": {"immersed": True, "tiltDegrees": 70.0}}
 

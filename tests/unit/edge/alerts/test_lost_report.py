@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from edge.alerts.loss_report import LostContainerReport, draft, incident_of, text
 from fairlead.records.alert import Alert
-from tests.unit.edge.alerts.detecting import FALL, HOUR, MINUTE, NEIGHBOURS, Voyage, booking, environment
-from tests.unit.edge.samples import BOX, IMO, NOW
+from tests.support.edge.detecting import FALL, HOUR, MINUTE, NEIGHBOURS, Voyage, booking, environment
+from tests.support.edge.samples import BOX, IMO, NOW
 
 
 def lost() -> list[Alert]:

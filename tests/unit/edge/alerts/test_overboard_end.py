@@ -12,9 +12,9 @@ from edge.alerts.operator import order_for
 from edge.alerts.state import is_by_hand
 from fairlead.records.alert import OVERBOARD, Alert
 from fairlead.records.reading import GeoLocation
-from tests.unit.edge.alerts.detecting import AT_SEA, FALL, HOUR, MINUTE, NEIGHBOURS, Voyage, message, ms
+from tests.support.edge.detecting import AT_SEA, FALL, HOUR, MINUTE, NEIGHBOURS, Voyage, message, ms
+from tests.support.edge.samples import BOX, NOW
 from tests.unit.edge.alerts.restarting import BOXES, KINDS, STEP, Ship
-from tests.unit.edge.samples import BOX, NOW
 
 HERE = {"latitude": AT_SEA.latitude, "longitude": AT_SEA.longitude}
 

@@ -25,9 +25,9 @@ from simulators.report.roll_calls import roll_call_figures
 from simulators.steps import Publish
 from simulators.voyage.truth import Truth
 from simulators.voyage.voyage import Voyage
+from tests.support.edge.detecting import HOUR, MINUTE, NEIGHBOURS, message, ms, position
+from tests.support.edge.samples import BOX, IMO, NOW
 from tests.support.raised_alerts import RaisedAlerts
-from tests.unit.edge.alerts.detecting import HOUR, MINUTE, NEIGHBOURS, message, ms, position
-from tests.unit.edge.samples import BOX, IMO, NOW
 from topologies.loader.load import load
 
 LIMITS = default_thresholds().default

@@ -18,9 +18,9 @@ from edge.mqtt.acks import PendingAck
 from edge.mqtt.session import Delivery
 from fairlead.records import decoder
 from fairlead.records.alert import Alert
+from tests.support.edge.detecting import FALL, MINUTE, TILT
+from tests.support.edge.samples import BOX, BOX_LOG, IMO, NOW, device, reading, readings_topic, topology
 from tests.support.raised_alerts import RaisedAlerts
-from tests.unit.edge.alerts.detecting import FALL, MINUTE, TILT
-from tests.unit.edge.samples import BOX, BOX_LOG, IMO, NOW, device, reading, readings_topic, topology
 
 ALERTS = decoder(Alert)
 POSITION = f"fairlead/v1/ships/{IMO}/position"

@@ -9,7 +9,7 @@ import yaml
 from edge.alerts.thresholds import DEFAULTS, default_thresholds, load_thresholds
 from fairlead.errors import ConfigurationError
 from simulators.fleet.commodities import COMMODITIES
-from tests.unit.edge.alerts.detecting import MINUTE, Voyage, booking
+from tests.support.edge.detecting import MINUTE, Voyage, booking
 
 
 def written(tmp_path: Path, body: str) -> Path:

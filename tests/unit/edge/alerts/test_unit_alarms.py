@@ -12,8 +12,8 @@ from edge.alerts.engine import AlertEngine
 from edge.alerts.operator import order_for
 from edge.messages import ReadingMessage
 from fairlead.records.reading import UnitAlarm, unit_alarms
-from tests.unit.edge.alerts.detecting import MINUTE, SHIP, Voyage, message, ms
-from tests.unit.edge.samples import BOX, NOW, reading, readings_topic
+from tests.support.edge.detecting import MINUTE, SHIP, Voyage, message, ms
+from tests.support.edge.samples import BOX, NOW, reading, readings_topic
 
 JSON = st.recursive(
     st.none()

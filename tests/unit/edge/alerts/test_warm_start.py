@@ -21,9 +21,9 @@ from fairlead.kafka.protocol.record import NewRecord, Record
 from fairlead.kafka.protocol.types import TP
 from fairlead.records.alert import Alert
 from fairlead.records.custody import CustodyEntry
+from tests.support.edge.detecting import FALL, HOUR, MINUTE, NEIGHBOURS, ms, new_record, position
+from tests.support.edge.samples import BOX, BOX_LOG, NOW, topology
 from tests.support.raised_alerts import RaisedAlerts
-from tests.unit.edge.alerts.detecting import FALL, HOUR, MINUTE, NEIGHBOURS, ms, new_record, position
-from tests.unit.edge.samples import BOX, BOX_LOG, NOW, topology
 from topologies.loader.load import load
 
 OFF: dict[str, Any] = {"setpoints": {"temperature": 4.0}, "isPowered": False}

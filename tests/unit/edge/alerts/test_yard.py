@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from edge.alerts.engine import AlertEngine
 from edge.alerts.ship import YardState
 from fairlead.records.alert import Alert, Cause
-from tests.unit.edge.alerts.detecting import FALL, HOUR, MINUTE, NEIGHBOURS, REEFER, Voyage, booking, message, ms
-from tests.unit.edge.samples import BOX
+from tests.support.edge.detecting import FALL, HOUR, MINUTE, NEIGHBOURS, REEFER, Voyage, booking, message, ms
+from tests.support.edge.samples import BOX
 
 QUARTER = 15 * MINUTE
 OFF: dict[str, Any] = {**REEFER, "isPowered": False, "isConnectedToPowerSource": False}

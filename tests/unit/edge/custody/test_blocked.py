@@ -24,10 +24,10 @@ from fairlead.kafka.client.reader import read_log
 from fairlead.kafka.protocol.types import TP
 from fairlead.records.custody import CustodyEntry
 from tests.support.acknowledging import AckSession
-from tests.unit.edge.port import Port, running
-from tests.unit.edge.samples import BOX, BOX_LOG, IMO, NOW_MS, event, reading
+from tests.support.edge.port import Port, running
+from tests.support.edge.samples import BOX, BOX_LOG, IMO, NOW_MS, event, reading
+from tests.support.kafka.fake_broker import PRODUCE, FakeCluster, Fault, until
 from tests.unit.fairlead.kafka.conftest import fake
-from tests.unit.fairlead.kafka.fake_broker import PRODUCE, FakeCluster, Fault, until
 
 __all__ = ["fake"]  # a fixture
 OTHER = "BIGU1000010"

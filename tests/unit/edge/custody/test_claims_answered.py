@@ -8,10 +8,10 @@ import datetime as dt
 from edge.logwriter.writer import Barrier
 from fairlead.records import encode
 from fairlead.records.custody import ClaimEntry
-from tests.unit.edge.port import copied, running
-from tests.unit.edge.samples import BOX, BOX_LOG, NOW
+from tests.support.edge.port import copied, running
+from tests.support.edge.samples import BOX, BOX_LOG, NOW
+from tests.support.kafka.fake_broker import FakeCluster, until
 from tests.unit.fairlead.kafka.conftest import fake
-from tests.unit.fairlead.kafka.fake_broker import FakeCluster, until
 
 __all__ = ["fake"]  # a fixture
 OTHER = "BIGU1000010"

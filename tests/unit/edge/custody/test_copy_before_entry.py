@@ -9,10 +9,10 @@ from edge.holdings import CustodyState
 from fairlead.kafka.convention import marker_record, term_batch
 from fairlead.kafka.protocol.record import NewRecord
 from fairlead.records.custody import ClaimEntry, CustodyEntry
-from tests.unit.edge.port import copied, granted_by_sydney, running
-from tests.unit.edge.samples import BOX_LOG, NOW, NOW_MS, reading
+from tests.support.edge.port import copied, granted_by_sydney, running
+from tests.support.edge.samples import BOX_LOG, NOW, NOW_MS, reading
+from tests.support.kafka.fake_broker import FakeCluster, until
 from tests.unit.fairlead.kafka.conftest import fake
-from tests.unit.fairlead.kafka.fake_broker import FakeCluster, until
 
 __all__ = ["fake"]  # a fixture
 HOUR = dt.timedelta(hours=1)

@@ -24,10 +24,10 @@ from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.convention import marker_record, term_batch
 from fairlead.kafka.protocol.record import NewRecord
 from fairlead.records.custody import CustodyEntry, ReturnEntry, ledger_entries
-from tests.unit.edge.samples import BOX_LOG, NOW, reading
+from tests.support.edge.samples import BOX_LOG, NOW, reading
+from tests.support.kafka.fake_broker import FakeCluster
+from tests.support.kafka.fake_log import FakeLog
 from tests.unit.fairlead.kafka.conftest import cluster, fake
-from tests.unit.fairlead.kafka.fake_broker import FakeCluster
-from tests.unit.fairlead.kafka.fake_log import FakeLog
 
 __all__ = ["cluster", "fake"]  # fixtures
 

@@ -14,7 +14,7 @@ from edge.messages import MessageId
 from edge.strays.store import StrayBook, StrayIndex, Strays
 from fairlead.custody.view import CustodyView
 from fairlead.records.custody import CustodyEntry
-from tests.unit.edge.custody.receiving import LOG, NOW, entry
+from tests.support.edge.receiving import LOG, NOW, entry
 
 STRAYS = "strays.tokyo"
 

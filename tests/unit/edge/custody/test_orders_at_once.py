@@ -14,7 +14,7 @@ from fairlead.errors import UnavailableError
 from fairlead.kafka.protocol.record import Record
 from fairlead.records import encode
 from fairlead.records.custody import CUSTODY_ORDERS, CustodyOrder
-from tests.unit.edge.samples import NOW, topology
+from tests.support.edge.samples import NOW, topology
 
 COUNT, AT_ONCE = 30, 10
 

@@ -17,7 +17,7 @@ from fairlead.kafka.protocol.errors import Fenced, Misplaced, broker_error
 from fairlead.kafka.protocol.types import TP, LogPosition
 from fairlead.names import container_check_digit
 from fairlead.records.custody import ClaimEntry, CustodyEntry, Marker, RefusalEntry
-from tests.unit.edge.custody.receiving import LOG, NOW, World, entry
+from tests.support.edge.receiving import LOG, NOW, World, entry
 
 BOXES = tuple(number + container_check_digit(number) for number in (f"BIGU20000{n}" for n in range(10)))
 

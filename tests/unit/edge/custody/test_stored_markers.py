@@ -9,9 +9,9 @@ import pytest
 from edge.custody.term_writer import Markers
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.protocol.errors import BrokerError
+from tests.support.kafka.fake_broker import FETCH, METADATA, FakeCluster, until
+from tests.support.kafka.fake_log import A, B, marker, put
 from tests.unit.fairlead.kafka.conftest import cluster, fake
-from tests.unit.fairlead.kafka.fake_broker import FETCH, METADATA, FakeCluster, until
-from tests.unit.fairlead.kafka.fake_log import A, B, marker, put
 
 __all__ = ["cluster", "fake"]  # fixtures
 

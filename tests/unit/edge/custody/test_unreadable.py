@@ -14,7 +14,7 @@ from edge.strays.store import readable
 from fairlead.custody.view import CustodyView
 from fairlead.kafka.protocol.record import Record
 from fairlead.records.custody import CUSTODY_ORDERS
-from tests.unit.edge.samples import topology
+from tests.support.edge.samples import topology
 
 UNREADABLE = (b"", b"{}", b"nonsense", b'{"orderId":"\xff"}', b'{"x":' + b"[" * 100_000, b"\x00", b"[1]")
 

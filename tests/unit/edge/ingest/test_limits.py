@@ -20,8 +20,8 @@ from edge.mqtt.session import Delivery
 from fairlead.records import decoder
 from fairlead.records.edge import DeadLetter
 from tests.support.acknowledging import AckSession
+from tests.support.edge.samples import BOX, BOX_LOG, IMO, NOW_MS, event, reading, readings_topic, topology
 from tests.support.raised_alerts import RaisedAlerts
-from tests.unit.edge.samples import BOX, BOX_LOG, IMO, NOW_MS, event, reading, readings_topic, topology
 
 OTHER = "BIGU1000010"
 MINUTE = 60_000

@@ -19,7 +19,7 @@ from edge.messages import (
     RejectReason,
     ShipMessage,
 )
-from tests.unit.edge.samples import BOX, BOX_LOG, IMO, NOW, NOW_MS, device, event, reading, readings_topic, topology
+from tests.support.edge.samples import BOX, BOX_LOG, IMO, NOW, NOW_MS, device, event, reading, readings_topic, topology
 
 TOPOLOGY = topology()
 PORT = Classifier(TOPOLOGY, "tokyo")

@@ -21,8 +21,8 @@ from fairlead.kafka.protocol.record import Record
 from fairlead.records import decoder
 from fairlead.records.alert import Alert
 from fairlead.records.edge import DeadLetter
+from tests.support.edge.samples import BOX, NOW, NOW_MS, topology
 from tests.support.raised_alerts import RaisedAlerts
-from tests.unit.edge.samples import BOX, NOW, NOW_MS, topology
 
 TOPIC = "fairlead/v1/bookings"
 

@@ -19,8 +19,8 @@ from fairlead.errors import RefusedError
 from fairlead.kafka.endpoint import MqttEndpoint
 from fairlead.records import decoder
 from fairlead.records.edge import DeadLetter
-from tests.fuzz.router_harness import RouterHarness
-from tests.unit.edge.samples import BOX, BOX_LOG, IMO, NOW, NOW_MS, event, reading, readings_topic, topology
+from tests.support.edge.router_harness import RouterHarness
+from tests.support.edge.samples import BOX, BOX_LOG, IMO, NOW, NOW_MS, event, reading, readings_topic, topology
 
 HOUR = dt.timedelta(hours=1)
 EVENTS = "fairlead/v1/events"

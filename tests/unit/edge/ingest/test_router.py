@@ -10,7 +10,7 @@ from edge.ingest.router import DROPPED, MessageRouter
 from edge.metrics import Metrics
 from edge.mqtt.session import Delivery
 from tests.support.acknowledging import AckSession
-from tests.unit.edge.samples import reading, readings_topic, topology
+from tests.support.edge.samples import reading, readings_topic, topology
 
 
 @pytest.fixture

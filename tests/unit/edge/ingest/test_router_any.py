@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from edge.messages import RejectReason
 from fairlead.records import decoder
 from fairlead.records.edge import DeadLetter
-from tests.fuzz.router_harness import RouterHarness, sample_messages
-from tests.unit.edge.samples import BOX, IMO, NOW, reading, readings_topic
+from tests.support.edge.router_harness import RouterHarness, sample_messages
+from tests.support.edge.samples import BOX, IMO, NOW, reading, readings_topic
 
 SAMPLES = list(sample_messages())
 LETTER = decoder(DeadLetter)

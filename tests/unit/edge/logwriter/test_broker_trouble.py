@@ -26,10 +26,10 @@ from fairlead.kafka.protocol.record import NewRecord, Record
 from fairlead.kafka.protocol.types import TP, LogPosition
 from fairlead.records import encode
 from fairlead.records.custody import CUSTODY_ORDERS, CustodyEntry, CustodyOrder, RefusalEntry
-from tests.unit.edge.port import Port, copied, granted_by_sydney, running
-from tests.unit.edge.samples import BOX_LOG, IMO, NOW, NOW_MS, reading
+from tests.support.edge.port import Port, copied, granted_by_sydney, running
+from tests.support.edge.samples import BOX_LOG, IMO, NOW, NOW_MS, reading
+from tests.support.kafka.fake_broker import FakeCluster, until
 from tests.unit.fairlead.kafka.conftest import fake
-from tests.unit.fairlead.kafka.fake_broker import FakeCluster, until
 
 __all__ = ["fake"]  # a fixture
 NO_LEADER = -1

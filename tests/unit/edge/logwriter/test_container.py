@@ -28,8 +28,8 @@ from fairlead.kafka.protocol.errors import Fenced
 from fairlead.kafka.protocol.record import NewRecord, Record
 from fairlead.kafka.protocol.types import TopicPartition
 from fairlead.records.custody import CustodyEntry
+from tests.support.edge.samples import BOX, BOX_LOG, NOW, NOW_MS, reading
 from tests.unit.edge.logwriter.kafka_in_memory import Kafka
-from tests.unit.edge.samples import BOX, BOX_LOG, NOW, NOW_MS, reading
 
 STRAYS = "strays.tokyo"
 

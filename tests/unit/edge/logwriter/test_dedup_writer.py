@@ -15,8 +15,8 @@ from edge.logwriter.writer import EntryOutcome, LogEntry
 from edge.messages import MessageId
 from fairlead.kafka.protocol.record import NewRecord, Record
 from fairlead.kafka.protocol.types import TopicPartition
+from tests.support.edge.samples import BOX, BOX_LOG, NOW_MS, reading
 from tests.unit.edge.logwriter.kafka_in_memory import Kafka
-from tests.unit.edge.samples import BOX, BOX_LOG, NOW_MS, reading
 
 OTHER = "d2"
 

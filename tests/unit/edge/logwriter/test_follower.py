@@ -17,9 +17,9 @@ from fairlead.kafka.protocol.errors import OFFSET_OUT_OF_RANGE, BrokerError, Con
 from fairlead.kafka.protocol.record import NewRecord
 from fairlead.kafka.protocol.types import TP, FetchedPartition
 from fairlead.waiting import in_background
+from tests.support.kafka.fake_broker import LIST_OFFSETS, FakeCluster, until
+from tests.support.kafka.fake_log import put
 from tests.unit.fairlead.kafka.conftest import cluster, fake
-from tests.unit.fairlead.kafka.fake_broker import LIST_OFFSETS, FakeCluster, until
-from tests.unit.fairlead.kafka.fake_log import put
 
 __all__ = ["cluster", "fake"]  # fixtures
 LOG = TP("custody.tokyo")

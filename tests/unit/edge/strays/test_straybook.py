@@ -18,7 +18,7 @@ from fairlead.kafka.protocol.record import Record, decode_batch
 from fairlead.records import encode
 from fairlead.records.custody import CustodyEntry
 from fairlead.records.edge import Stray
-from tests.unit.edge.samples import reading
+from tests.support.edge.samples import reading
 
 A, B = "containers.BIGU1000005", "containers.BIGU1000010"
 OWN, OTHER = "strays.tokyo", "strays.star"

@@ -21,11 +21,11 @@ from fairlead.kafka.convention import marker_record
 from fairlead.kafka.protocol.record import NewRecord, Record
 from fairlead.records import encode
 from fairlead.records.edge import Stray
+from tests.support.edge.samples import BOX_LOG, NOW, NOW_MS, event, reading
+from tests.support.kafka.fake_broker import FakeCluster
+from tests.support.kafka.fake_log import put
 from tests.support.ledgers import LOG, entry
-from tests.unit.edge.samples import BOX_LOG, NOW, NOW_MS, event, reading
 from tests.unit.fairlead.kafka.conftest import cluster, fake
-from tests.unit.fairlead.kafka.fake_broker import FakeCluster
-from tests.unit.fairlead.kafka.fake_log import put
 
 __all__ = ["cluster", "fake"]  # fixtures
 HOUR = dt.timedelta(hours=1)

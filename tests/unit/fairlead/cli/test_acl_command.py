@@ -18,7 +18,7 @@ from fairlead.cli import app as cli
 from fairlead.cli.commands.acl import app as acl
 from fairlead.cli.commands.acl import audit
 from fairlead.errors import ExitCode, UnavailableError
-from tests.unit.acl.stores_in_memory import MemoryStore, opened
+from tests.support.acl.stores_in_memory import MemoryStore, opened
 from topologies.endpoints import EndpointResolver
 from topologies.loader.load import load
 from topologies.model import Topology

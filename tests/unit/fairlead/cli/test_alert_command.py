@@ -16,9 +16,9 @@ from fairlead.cli.commands import alert as command
 from fairlead.errors import ExitCode, FairleadError
 from fairlead.kafka.protocol.errors import AuthenticationFailed, ConnectionLost
 from fairlead.records.alert import Alert, Evidence, alert_key
+from tests.support.edge.detecting import FALL, Voyage
+from tests.support.edge.samples import BOX
 from tests.support.notices import alert
-from tests.unit.edge.alerts.detecting import FALL, Voyage
-from tests.unit.edge.samples import BOX
 
 TOPOLOGY = """
 name: pair

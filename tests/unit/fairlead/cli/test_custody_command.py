@@ -24,8 +24,8 @@ from fairlead.cli.commands.custody import app as custodyask
 from fairlead.custody.ledger import Damaged, Missing
 from fairlead.errors import ExitCode
 from fairlead.kafka.client.reader import OffsetRange
+from tests.support.edge.ledgers_in_memory import FakeLedgers, carried_out
 from tests.support.ledgers import came_back, claimed, entry, refused
-from tests.unit.edge.custody.operator.ledgers_in_memory import FakeLedgers, carried_out
 
 BOX = "BIGU1000005"
 LOG = f"containers.{BOX}"

@@ -16,7 +16,7 @@ from fairlead.cli.commands import link
 from fairlead.errors import ExitCode
 from replication.operations.links.facts import LinkOperation
 from replication.overrides import OverrideKind
-from tests.unit.replication.sites_in_memory import TP, FakeSites
+from tests.support.replication.sites_in_memory import TP, FakeSites
 from topologies.loader.load import load
 
 LOG = "orders.europe"

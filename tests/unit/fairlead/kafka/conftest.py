@@ -8,7 +8,7 @@ import pytest
 
 from fairlead.kafka.client.appender import Appender
 from fairlead.kafka.client.cluster import Cluster
-from tests.unit.fairlead.kafka.fake_broker import FakeCluster, running
+from tests.support.kafka.fake_broker import FakeCluster, running
 
 
 @pytest.fixture

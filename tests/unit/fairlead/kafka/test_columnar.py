@@ -19,7 +19,7 @@ from fairlead.kafka.protocol.coding import encode_signed
 from fairlead.kafka.protocol.errors import CorruptBatch
 from fairlead.kafka.protocol.record import NewRecord, Record, build_batch, decode_batch, encode_batch
 from tests.support.batches import foreign_batch, seal
-from tests.unit.fairlead.kafka.strategies import codecs, new_records, terms
+from tests.support.kafka.strategies import codecs, new_records, terms
 
 EVERYTHING = 2**62
 

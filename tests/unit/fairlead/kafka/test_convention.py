@@ -14,7 +14,7 @@ from fairlead.kafka.protocol.batch import parse_header
 from fairlead.kafka.protocol.codecs import Codec
 from fairlead.kafka.protocol.record import NewRecord, Record, decode_batch
 from tests.support.batches import foreign_batch
-from tests.unit.fairlead.kafka.strategies import offsets, record_lists, terms
+from tests.support.kafka.strategies import offsets, record_lists, terms
 
 
 def at(batch: bytes, offset: int) -> bytes:

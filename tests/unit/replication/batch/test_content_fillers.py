@@ -23,7 +23,7 @@ from replication.batch.rebuild import MAX_FILLER, fence, fillers
 from replication.target.gaps import interrupted, left_over
 from replication.target.mirror import LastBatch
 from tests.support.batches import foreign_batch
-from tests.unit.replication.source_logs import NOW, Made, body, stored
+from tests.support.replication.source_logs import NOW, Made, body, stored
 
 
 @pytest.mark.parametrize("count", [1, 2, 63, 64, 65, 127, 128, 8191, 8192, 8193, 8256, MAX_FILLER])

@@ -15,8 +15,8 @@ from replication.batch.prepare import prepare_batches
 from replication.batch.prepared import Gap, PreparedBatch, RejectedBatch, same_marker
 from replication.batch.rebuild import fillers, raw_records, split_batch
 from tests.support.examples import examples
-from tests.unit.replication.broker import Log
-from tests.unit.replication.source_logs import NOW, Made, SourceLog, body, foreign_logs, own_logs, stored
+from tests.support.replication.broker import Log
+from tests.support.replication.source_logs import NOW, Made, SourceLog, body, foreign_logs, own_logs, stored
 
 
 class StrictLog(Log):

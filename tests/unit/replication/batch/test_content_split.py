@@ -14,7 +14,7 @@ from replication.batch.batch_diff import conflict, prepared_conflict
 from replication.batch.prepare import prepare_batches
 from replication.batch.prepared import PreparedBatch, RejectedBatch
 from replication.batch.rebuild import FEW_FILLERS, raw_records, split_batch
-from tests.unit.replication.source_logs import NOW, Made, body, stored
+from tests.support.replication.source_logs import NOW, Made, body, stored
 
 
 def chance(size: int, seed: int) -> bytes:

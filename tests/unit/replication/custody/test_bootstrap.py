@@ -28,7 +28,7 @@ from replication.custody.bootstrap import LedgerBootstrap, marker_of
 from replication.sharing.rules import WorkShare
 from replication.states import LogState
 from replication.target.topics import TargetTopics
-from tests.unit.replication.broker import Broker, running
+from tests.support.replication.broker import Broker, running
 from topologies.model import Topology
 
 NOW = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)

@@ -25,8 +25,8 @@ from replication.link.source_link import SourceLink
 from replication.states import LogState, LogTrouble
 from replication.target.appender import TargetAppender
 from replication.target.mirror import MirrorPartition
-from tests.unit.fairlead.kafka.fake_broker import FakeCluster, running
-from tests.unit.fairlead.kafka.fake_log import FakeLog
+from tests.support.kafka.fake_broker import FakeCluster, running
+from tests.support.kafka.fake_log import FakeLog
 from topologies.model import Priority
 
 LOG = "boxes.BIGU1000005"

@@ -18,7 +18,7 @@ from replication.groups import sync as group_sync
 from replication.groups.client import Groups, Refusal
 from replication.groups.rules import REASON, Commit, GroupLogState
 from replication.groups.sync import GroupSync
-from tests.unit.fairlead.kafka.fake_broker import until
+from tests.support.kafka.fake_broker import until
 from topologies.model import Link
 
 LOG = TopicPartition("numbers.alpha.one")

@@ -28,7 +28,7 @@ from replication.link.fetcher import Fetcher
 from replication.states import LogState
 from replication.target.mirror import LastBatch, MirrorPartition
 from tests.support.batches import seal
-from tests.unit.replication.link.scripted import LOG, NOTHING, FakeLink, Sink, Source
+from tests.support.replication.scripted import LOG, NOTHING, FakeLink, Sink, Source
 from topologies.model import Priority
 
 OTHER = TopicPartition("custody.star")

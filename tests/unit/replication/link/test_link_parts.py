@@ -30,7 +30,7 @@ from replication.overrides import Overrides
 from replication.states import TELL_MOST, LinkState, LogState, TroubleTeller
 from replication.target.mirror import MirrorPartition
 from tests.support.ledgers import entry
-from tests.unit.replication.link.scripted import FakeFetcher, Sink, Source
+from tests.support.replication.scripted import FakeFetcher, Sink, Source
 from topologies.loader.load import load
 from topologies.model import Priority, SiteKind
 

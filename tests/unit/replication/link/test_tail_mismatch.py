@@ -30,8 +30,8 @@ from replication.target.appender import TargetAppender
 from replication.target.log_reader import read_tails
 from replication.target.mirror import LastBatch, MirrorPartition
 from tests.support.batches import foreign_batch
-from tests.unit.replication.broker import NOT_LEADER, Broker, running
-from tests.unit.replication.link.scripted import NOTHING, FakeLink, Source
+from tests.support.replication.broker import NOT_LEADER, Broker, running
+from tests.support.replication.scripted import NOTHING, FakeLink, Source
 from topologies.model import Priority
 
 LOG = TopicPartition("orders.europe")

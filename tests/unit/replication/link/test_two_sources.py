@@ -35,8 +35,8 @@ from replication.target.appender import TargetAppender
 from replication.target.mirror import MirrorPartition
 from tests.support.batches import foreign_batch
 from tests.support.examples import examples
-from tests.unit.replication.broker import Broker, running
-from tests.unit.replication.link.scripted import FakeLink
+from tests.support.replication.broker import Broker, running
+from tests.support.replication.scripted import FakeLink
 from topologies.model import Priority
 
 LOG = TopicPartition("alerts.tokyo")

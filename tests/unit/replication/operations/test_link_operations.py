@@ -19,9 +19,9 @@ from replication.operations.links.plan import LinkPlan, build_plan, merge_plans
 from replication.operations.links.report import list_links
 from replication.operations.links.steps import LinkRun, WriteLinkOrders, carry_out, describe
 from replication.overrides import ORDERS_TOPIC, Override, OverrideKind
-from tests.unit.fairlead.kafka.fake_broker import running as fake_brokers
-from tests.unit.fairlead.kafka.fake_log import batch
-from tests.unit.replication.sites_in_memory import TP, FakeSites
+from tests.support.kafka.fake_broker import running as fake_brokers
+from tests.support.kafka.fake_log import batch
+from tests.support.replication.sites_in_memory import TP, FakeSites
 from topologies.model import Topology
 
 FREE = "orders.europe"

@@ -18,7 +18,7 @@ from fairlead.kafka.protocol.batch import parse_header
 from fairlead.kafka.protocol.record import NewRecord, Record, decode_batch, encode_batch
 from fairlead.kafka.protocol.types import ProduceResult, TopicPartition
 from replication.operations.resolve.copier import Copier, difference
-from tests.unit.replication.broker import Broker, Log
+from tests.support.replication.broker import Broker, Log
 
 LOG, KEPT = TopicPartition("s.a"), TopicPartition("fairlead.kept.s.a.t")
 HOLE = "hole"

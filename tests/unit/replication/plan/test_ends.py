@@ -34,7 +34,7 @@ from replication.plan.ends import (
 )
 from replication.sharing.rules import WorkShare
 from tests.support.examples import examples
-from tests.unit.fairlead.kafka.fake_broker import running
+from tests.support.kafka.fake_broker import running
 
 ENDS = st.dictionaries(
     st.sampled_from([f"s.{n}" for n in range(8)]), st.builds(LogEnd, st.integers(0, 50), st.integers(0, 3)), max_size=8

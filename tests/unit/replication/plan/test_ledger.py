@@ -32,7 +32,7 @@ from replication.changes import PlanChanges
 from replication.custody.ledger import Ledger
 from replication.overrides import ORDERS_TOPIC, Override, OverrideKind
 from replication.states import LogState
-from tests.unit.fairlead.kafka.fake_broker import until
+from tests.support.kafka.fake_broker import until
 from topologies.ledger_trust import Believer
 from topologies.loader.load import load
 

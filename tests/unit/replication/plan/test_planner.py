@@ -38,8 +38,8 @@ from replication.target.appender import TargetAppender
 from replication.target.mirror import MirrorPartition
 from tests.support.examples import examples
 from tests.support.ledgers import entry
+from tests.support.replication.scripted import FakeFetcher
 from tests.support.waits import until
-from tests.unit.replication.link.scripted import FakeFetcher
 from topologies.model import Priority, Topology
 
 TARGET = "hq"

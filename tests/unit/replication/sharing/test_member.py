@@ -23,7 +23,7 @@ from replication.sharing import rules
 from replication.sharing.member import ROLE, GroupMember
 from replication.sharing.rules import UNKNOWN_MEMBER, MemberInfo, Roster, WorkShare
 from replication.states import MemberState
-from tests.unit.fairlead.kafka.fake_broker import until
+from tests.support.kafka.fake_broker import until
 from topologies.model import Topology
 
 TOPOLOGY = Topology.model_validate(

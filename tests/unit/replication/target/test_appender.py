@@ -31,9 +31,9 @@ from replication.target.appender import TargetAppender
 from replication.target.mirror import MirrorPartition
 from tests.support.batches import foreign_batch
 from tests.support.examples import examples
-from tests.unit.fairlead.kafka.fake_broker import PRODUCE, open_cluster, until
-from tests.unit.fairlead.kafka.fake_broker import running as fake_brokers
-from tests.unit.replication.broker import Broker, running, unlimited
+from tests.support.kafka.fake_broker import PRODUCE, open_cluster, until
+from tests.support.kafka.fake_broker import running as fake_brokers
+from tests.support.replication.broker import Broker, running, unlimited
 from topologies.model import Priority
 
 LUCK = functools.partial(random.Random, 1)  # a random generator for tests, not for secrets

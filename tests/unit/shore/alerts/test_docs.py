@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from shore.alerts.machine import SILENCE, advance
 from shore.alerts.rules import RULES
-from tests.unit.shore.alerts.logs import BOX, LOG, every
+from tests.support.shore.logs import BOX, LOG, every
 
 PAGE: Final = (Path(__file__).parents[4] / "docs" / "shore-alerts.md").read_text(encoding="utf-8")
 

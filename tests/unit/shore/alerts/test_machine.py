@@ -20,7 +20,7 @@ from shore.alerts.machine import State, advance, expire
 from shore.alerts.rules import DAY_MS, FORGET_MS, HOUR_MS, AlertReading, BoxState, Bucket, pack, unpack
 from shore.tables.alerts_ashore import ALERTS_ASHORE, compared, table_of
 from tests.support.examples import examples
-from tests.unit.shore.alerts.logs import BOX, LOG, T0, T0_MS, at, every, logs, reading
+from tests.support.shore.logs import BOX, LOG, T0, T0_MS, at, every, logs, reading
 
 
 def states(*readings: AlertReading) -> list[State]:

@@ -21,8 +21,8 @@ from shore.alerts.processor import Detection, Sites, SitesThen, watched
 from shore.alerts.rules import COLUMNS, FORGET_MS, HOUR_MS, LOOK_AGAIN_MS, MINUTE_MS, AlertReading, unpack
 from shore.paths import TablePaths
 from shore.tables.alerts_ashore import compared, table_of
+from tests.support.shore.logs import BOX, LOG, T0, T0_MS, every, logs, reading
 from tests.support.tables import fill
-from tests.unit.shore.alerts.logs import BOX, LOG, T0, T0_MS, every, logs, reading
 
 OTHER = "containers.BIGU0000021"
 KEY = 7  # the bucket of both logs

@@ -11,7 +11,7 @@ import pytest
 from shore.alerts.machine import advance, expire
 from shore.alerts.rules import FORGET_MS
 from shore.tables.alerts_ashore import ALERTS_ASHORE, comparable_rows, compared, table_of
-from tests.unit.shore.alerts.logs import LOG, every, reading
+from tests.support.shore.logs import LOG, every, reading
 
 
 def test_what_follows_from_readings_is_compared() -> None:

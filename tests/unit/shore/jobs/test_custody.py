@@ -11,7 +11,7 @@ from shore.source.operations import rows_of
 from shore.tables.custody import rows_of_entries
 from tests.support.examples import examples
 from tests.support.ledgers import LOG, came_back, claimed, histories, refused
-from tests.unit.shore.raw_records import LEDGERS, VOYAGE, raw
+from tests.support.shore.raw_records import LEDGERS, VOYAGE, raw
 
 
 def test_every_kind_of_entry_is_a_row_that_can_be_read() -> None:

@@ -6,7 +6,7 @@ import msgspec
 
 from shore.jobs.operations import PATTERN
 from shore.source.operations import rows_of
-from tests.unit.shore.raw_records import BOX, BY_NAME, RECORDS, T, raw
+from tests.support.shore.raw_records import BOX, BY_NAME, RECORDS, T, raw
 
 
 def test_each_table_takes_its_own_records() -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from shore.report.entitled import ContainerFeeds, FeedEntitlement, feeds_of_container
 from tests.support.port_story import number
+from tests.support.shore.fleet import BOX, at, change
 from tests.support.tables import fill
-from tests.unit.shore.fleet import BOX, at, change
 from topologies.loader.load import load
 from topologies.model import Customer
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from shore.tables.readings import READINGS
 from tests.support.examples import examples
 from tests.support.oracle.conditions import parts_of, sessions_of
-from tests.unit.shore.hours import T0, Row, reading
+from tests.support.shore.hours import T0, Row, reading
 
 DAY = dt.timedelta(days=1)
 MINUTE = dt.timedelta(minutes=1)

@@ -17,7 +17,7 @@ from shore.tables.reference import site_rows
 from tests.support.examples import examples
 from tests.support.oracle.bookings import states
 from tests.support.oracle.milestones import milestones, shipments_of
-from tests.unit.shore.fleet import BOX, MARLIN, OTHER, STAR, at, change, event, topology
+from tests.support.shore.fleet import BOX, MARLIN, OTHER, STAR, at, change, event, topology
 from topologies.model import Exceptions
 
 Row = dict[str, Any]

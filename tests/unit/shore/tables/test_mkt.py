@@ -19,7 +19,7 @@ from tests.support.examples import examples
 from tests.support.oracle import conditions as whole
 from tests.support.oracle.conditions import DAYS_OF_MKT, HOUR_SCHEMA, MONTHS_OF_MKT
 from tests.support.oracle.sql import select
-from tests.unit.shore.hours import Row, reading
+from tests.support.shore.hours import Row, reading
 from topologies.loader.load import load
 
 T0 = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)  # a midnight

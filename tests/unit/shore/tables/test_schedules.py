@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.oracle.schedules import everything
-from tests.unit.shore.fleet import MARLIN, Fleet, at, docked, position, scheduled
+from tests.support.shore.fleet import MARLIN, Fleet, at, docked, position, scheduled
 from topologies.model import Exceptions
 
 Row = dict[str, Any]

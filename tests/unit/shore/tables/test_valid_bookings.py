@@ -17,7 +17,7 @@ from shore.tables.valid_bookings import COLUMNS, VALID_BOOKINGS
 from tests.support.examples import examples
 from tests.support.oracle.bookings import states
 from tests.support.oracle.sql import select
-from tests.unit.shore.fleet import BOX, OTHER, at, change
+from tests.support.shore.fleet import BOX, OTHER, at, change
 
 SCHEMA = pa.schema([TABLES["bookings"].plain_schema.field(name) for name in (*COLUMNS, "valid_from", "valid_to")])
 PARTIES = pa.schema([SCHEMA.field(name) for name in ("customer", "equipment_reference", "valid_from", "valid_to")])

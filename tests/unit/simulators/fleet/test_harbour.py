@@ -20,7 +20,7 @@ from simulators.fleet.scenario_file import ScenarioError
 from simulators.fleet.timetable import MOORED, UNDER_WAY, timetable
 from simulators.voyage.voyage import Voyage
 from tests.support.examples import examples
-from tests.unit.simulators.worlds import published
+from tests.support.simulators.worlds import published
 from topologies.loader.load import load as load_topology
 from topologies.model import Topology
 

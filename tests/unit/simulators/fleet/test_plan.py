@@ -12,7 +12,7 @@ from fairlead.errors import ConfigurationError
 from simulators.fleet import scenario_file
 from simulators.fleet.planner import make_plan
 from tests.support.examples import examples
-from tests.unit.simulators.worlds import TRANSHIPMENT, big_blue, ducks, transhipment
+from tests.support.simulators.worlds import TRANSHIPMENT, big_blue, ducks, transhipment
 from topologies.loader.load import load as load_topology
 
 HOUR = dt.timedelta(hours=1)

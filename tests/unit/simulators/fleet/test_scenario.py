@@ -10,7 +10,7 @@ from fairlead.errors import ConfigurationError, ExitCode, UnknownNameError
 from simulators.fleet import scenario_file
 from simulators.fleet.planner import check_fit
 from simulators.fleet.scenario_file import ScenarioError
-from tests.unit.simulators.worlds import TRANSHIPMENT, big_blue, ducks, transhipment
+from tests.support.simulators.worlds import TRANSHIPMENT, big_blue, ducks, transhipment
 
 
 @given(st.integers(10, 20_000))

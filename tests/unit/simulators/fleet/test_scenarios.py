@@ -21,7 +21,7 @@ from simulators.fleet.timetable import AT_ANCHOR, worked
 from simulators.steps import LinkChange, MessageKind, Publish, ShipSeized, ShipSinks, VoyageBarrier
 from simulators.voyage.voyage import Voyage
 from tests.support.cold_truth import cold_truths
-from tests.unit.simulators.worlds import TRANSHIPMENT, big_blue, published, unmet
+from tests.support.simulators.worlds import TRANSHIPMENT, big_blue, published, unmet
 from topologies.loader.load import load as load_topology
 from topologies.model import Topology
 

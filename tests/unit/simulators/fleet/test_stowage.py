@@ -21,7 +21,7 @@ from simulators.fleet.planner import make_plan
 from simulators.steps import MessageKind
 from simulators.voyage.voyage import Voyage
 from tests.support.examples import examples
-from tests.unit.simulators.worlds import big_blue, ducks, published, small_plan, small_steps
+from tests.support.simulators.worlds import big_blue, ducks, published, small_plan, small_steps
 
 reading = decoder(Reading)
 PLACE = re.compile(r"\d{7}")

@@ -7,7 +7,7 @@ import datetime as dt
 from simulators.fleet.scenario_file import load
 from simulators.steps import BarrierKind, LinkChange, VoyageBarrier
 from simulators.voyage.voyage import Voyage
-from tests.unit.simulators.worlds import barriers, big_blue
+from tests.support.simulators.worlds import barriers, big_blue
 
 MINUTE = dt.timedelta(minutes=1)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from simulators.network.weather import USUAL, LinkTrouble, LinkWeather, carrier_of
-from tests.unit.simulators.worlds import big_blue
+from tests.support.simulators.worlds import big_blue
 from topologies.loader.load import load
 from topologies.model import Link
 

@@ -24,7 +24,7 @@ from simulators.report.counting import (
 from simulators.report.model import CustomerAlertFigures
 from simulators.steps import MessageKind
 from simulators.voyage.truth import Truth
-from tests.unit.simulators.worlds import published, voyage
+from tests.support.simulators.worlds import published, voyage
 
 AUTHORITY = "singapore-mpa"
 NOW = dt.datetime(2026, 11, 1, tzinfo=dt.UTC)

@@ -12,7 +12,7 @@ from fairlead.records import encode, headers
 from fairlead.records.digest import Digest, DigestBox
 from fairlead.records.reading import Device, Measurements, Reading, Setpoints, milliseconds
 from simulators.report.digests import DigestFigures, StoredDigest, add_readings, digest_figures, told_times
-from tests.unit.simulators.worlds import small_plan
+from tests.support.simulators.worlds import small_plan
 
 PLAN = small_plan()
 STAR = PLAN.timetables["duck-star"]

@@ -16,8 +16,8 @@ from simulators.network.controller import CutPeriod
 from simulators.steps import BarrierKind, Step, VoyageBarrier
 from simulators.voyage.control import PAUSE, RESUME, VoyageControl, control_files, read_underway, report_file, steer
 from simulators.voyage.player import Player, Progress
+from tests.support.simulators.worlds import no_wait
 from tests.unit.simulators.voyage.fakes import nobody
-from tests.unit.simulators.worlds import no_wait
 
 START = dt.datetime(2026, 9, 1, tzinfo=dt.UTC)
 

@@ -17,8 +17,8 @@ from fairlead.kafka.endpoint import MqttEndpoint
 from simulators.steps import BarrierKind, Publish, Step, VoyageBarrier
 from simulators.voyage.player import BarrierTimeout, Player, Progress, VoyageClock
 from tests.support.examples import examples
+from tests.support.simulators.worlds import no_wait, small_steps
 from tests.unit.simulators.voyage.fakes import nobody
-from tests.unit.simulators.worlds import no_wait, small_steps
 
 START = dt.datetime(2026, 9, 1, tzinfo=dt.UTC)
 MINUTE = dt.timedelta(minutes=1)

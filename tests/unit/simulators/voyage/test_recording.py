@@ -37,7 +37,7 @@ from simulators.voyage.recording import (
 )
 from simulators.voyage.truth import Truth
 from simulators.voyage.voyage import Voyage
-from tests.unit.simulators.worlds import big_blue, ducks, small_plan, small_steps, transhipment, voyage
+from tests.support.simulators.worlds import big_blue, ducks, small_plan, small_steps, transhipment, voyage
 from topologies.loader.load import load as load_topology
 
 times = st.datetimes(timezones=st.just(dt.UTC))

@@ -15,8 +15,8 @@ from simulators.steps import VoyageBarrier
 from simulators.voyage import run, services
 from simulators.voyage.player import BarrierTimeout
 from simulators.voyage.run import check_clock, sail
+from tests.support.simulators.worlds import big_blue, small_steps, voyage
 from tests.unit.simulators.voyage.fakes import FakeClusters
-from tests.unit.simulators.worlds import big_blue, small_steps, voyage
 from topologies.context import open_topology
 from topologies.endpoints import EndpointResolver
 

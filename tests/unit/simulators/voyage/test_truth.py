@@ -12,7 +12,7 @@ from fairlead.records.event import Event
 from fairlead.records.reading import Reading
 from simulators.steps import MessageKind, ReadingId
 from simulators.voyage.truth import ReadingSet, Truth
-from tests.unit.simulators.worlds import published, voyage
+from tests.support.simulators.worlds import published, voyage
 
 NOW = dt.datetime(2026, 11, 1, tzinfo=dt.UTC)
 

@@ -23,8 +23,8 @@ from simulators.network.weather import USUAL
 from simulators.physics.climate import link_weather
 from simulators.steps import BarrierKind, LinkChange, MessageKind, Publish, VoyageBarrier
 from simulators.voyage.voyage import Voyage
-from tests.unit.simulators import worlds
-from tests.unit.simulators.worlds import barriers, big_blue, digest, published, small_plan, small_steps, voyage
+from tests.support.simulators import worlds
+from tests.support.simulators.worlds import barriers, big_blue, digest, published, small_plan, small_steps, voyage
 from topologies.loader.load import load as load_topology
 
 reading, event, booking = decoder(Reading), decoder(Event), decoder(Booking)
@@ -36,7 +36,7 @@ few = settings(max_examples=4, deadline=None)
 
 def test_another_process_gives_the_same_bytes() -> None:
     """Nothing depends on Python's hash seed, on the time of day, or on what ran before."""
-    program = "from tests.unit.simulators.worlds import digest, voyage; print(digest(voyage(11, 12).steps()))"
+    program = "from tests.support.simulators.worlds import digest, voyage; print(digest(voyage(11, 12).steps()))"
     environment = {**os.environ, "PYTHONHASHSEED": "12345", "TZ": "Asia/Tokyo"}
     other = subprocess.run(  # noqa: S603 - this interpreter
         [sys.executable, "-c", program], capture_output=True, text=True, env=environment, timeout=120, check=True

@@ -9,7 +9,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from tests.unit.topologies.examples import RIGHT
+from tests.support.topologies.examples import RIGHT
 from topologies.drawing.text import DrawnWay, as_data, connections, diagram, draw, mermaid, ordered_sites
 from topologies.loader.load import load, read, shipped
 from topologies.model import Topology

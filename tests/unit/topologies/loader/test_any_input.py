@@ -9,7 +9,7 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.unit.topologies.examples import RIGHT
+from tests.support.topologies.examples import RIGHT
 from topologies.loader.load import from_environment, read
 from topologies.loader.mistakes import TopologyErrors
 from topologies.loader.positions import read_yaml

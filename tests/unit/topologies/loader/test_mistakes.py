@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.unit.topologies.examples import RIGHT, mistakes_of, with_line
+from tests.support.topologies.examples import RIGHT, mistakes_of, with_line
 from topologies.loader.load import read
 from topologies.loader.mistakes import Mistake, TopologyErrors, has_user_info, render
 

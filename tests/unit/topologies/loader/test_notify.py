@@ -15,7 +15,7 @@ from edge.alerts.site_alerts import KIND
 from edge.alerts.site_alerts import KINDS as SITE_KINDS
 from fairlead.local.registry import LocalSiteRegistry
 from fairlead.records.alert import KINDS, NOT_HEARD
-from tests.unit.topologies.examples import RIGHT, mistakes_of
+from tests.support.topologies.examples import RIGHT, mistakes_of
 from topologies.endpoints import EndpointResolver
 from topologies.loader.load import read
 from topologies.users import NOTIFY, Role, service_users

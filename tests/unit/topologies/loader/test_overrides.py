@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.errors import RefusedError
-from tests.unit.topologies.examples import RIGHT, mistakes_of
+from tests.support.topologies.examples import RIGHT, mistakes_of
 from topologies.loader.load import load, read
 from topologies.loader.mistakes import Mistake, TopologyErrors
 from topologies.model import SiteKind, Topology

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.topologies.examples import RIGHT, mistakes_of, with_line
+from tests.support.topologies.examples import RIGHT, mistakes_of, with_line
 from topologies.loader.load import read
 from topologies.loader.mistakes import Mistake
 

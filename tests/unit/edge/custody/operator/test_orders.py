@@ -24,10 +24,10 @@ from fairlead.custody.ledger import Missing
 from fairlead.errors import ConfigurationError, FairleadError, RefusedError, UnavailableError, UnknownNameError
 from fairlead.kafka.client.reader import OffsetRange
 from fairlead.records.custody import CustodyOrder, LedgerEntry, RefusalEntry
+from tests.support.edge.ledgers_in_memory import FakeLedgers, carried_out
+from tests.support.edge.samples import BOX, topology
+from tests.support.edge.samples import BOX_LOG as LOG
 from tests.support.ledgers import entry
-from tests.unit.edge.custody.operator.ledgers_in_memory import FakeLedgers, carried_out
-from tests.unit.edge.samples import BOX, topology
-from tests.unit.edge.samples import BOX_LOG as LOG
 from topologies.model import Site, SiteKind, Topology
 
 ASK = ("head", "tokyo", "sydney", "star")

@@ -24,8 +24,8 @@ from fairlead.kafka.client.reader import OffsetRange
 from fairlead.names import container_check_digit
 from fairlead.records.custody import CustodyEntry, CustodyOrder, LedgerEntry, RefusalEntry
 from tests.support import ledgers as samples
-from tests.unit.edge.custody.operator.ledgers_in_memory import Answer, FakeLedgers
-from tests.unit.edge.samples import topology
+from tests.support.edge.ledgers_in_memory import Answer, FakeLedgers
+from tests.support.edge.samples import topology
 
 ASHORE = ("tokyo", "sydney", "head")
 

@@ -26,7 +26,7 @@ from fairlead.kafka.protocol.errors import (
 )
 from fairlead.kafka.protocol.record import NewRecord, encode_batch
 from fairlead.kafka.protocol.types import TP, Appended, FetchedPartition, LogPosition, ProduceResult
-from tests.unit.fairlead.kafka.fake_broker import (
+from tests.support.kafka.fake_broker import (
     DESCRIBE_PRODUCERS,
     FETCH,
     LIST_OFFSETS,
@@ -37,7 +37,7 @@ from tests.unit.fairlead.kafka.fake_broker import (
     running,
     until,
 )
-from tests.unit.fairlead.kafka.fake_log import FakeLog, marker, record, stored
+from tests.support.kafka.fake_log import FakeLog, marker, record, stored
 
 A, B = TP("log.a"), TP("log.b")
 

@@ -18,8 +18,8 @@ from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.protocol.errors import Fenced, WireError
 from fairlead.kafka.protocol.types import TP
 from tests.support.examples import examples
-from tests.unit.fairlead.kafka.fake_broker import DESCRIBE_PRODUCERS, FETCH, LIST_OFFSETS, PRODUCE, Fault, running
-from tests.unit.fairlead.kafka.fake_log import marker, record, stored
+from tests.support.kafka.fake_broker import DESCRIBE_PRODUCERS, FETCH, LIST_OFFSETS, PRODUCE, Fault, running
+from tests.support.kafka.fake_log import marker, record, stored
 
 FAULTS = st.sampled_from(
     [

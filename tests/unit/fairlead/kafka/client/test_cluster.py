@@ -15,7 +15,7 @@ from fairlead.kafka.protocol import fetch_codec
 from fairlead.kafka.protocol.batch import parse_header
 from fairlead.kafka.protocol.errors import AuthenticationFailed, BrokerError, ConnectionLost, RequestTimeout
 from fairlead.kafka.protocol.types import TP, ProduceResult, ProducerState
-from tests.unit.fairlead.kafka.fake_broker import (
+from tests.support.kafka.fake_broker import (
     DESCRIBE_PRODUCERS,
     FETCH,
     LIST_OFFSETS,
@@ -27,7 +27,7 @@ from tests.unit.fairlead.kafka.fake_broker import (
     running,
     until,
 )
-from tests.unit.fairlead.kafka.fake_log import A, B, C, batch
+from tests.support.kafka.fake_log import A, B, C, batch
 
 # --- opening and metadata
 

@@ -18,7 +18,7 @@ from fairlead.kafka.protocol.errors import AuthenticationFailed, ConnectionLost,
 from fairlead.kafka.protocol.metadata_codec import metadata_request
 from fairlead.kafka.protocol.offsets_codec import producers_request
 from fairlead.kafka.protocol.types import TP
-from tests.unit.fairlead.kafka.fake_broker import (
+from tests.support.kafka.fake_broker import (
     DESCRIBE_PRODUCERS,
     METADATA,
     SASL_AUTHENTICATE,

@@ -18,8 +18,8 @@ from fairlead.kafka.protocol.errors import ConnectionLost
 from fairlead.kafka.protocol.fetch_codec import EPOCH_OPEN, FetchAnswer
 from fairlead.kafka.protocol.types import TP
 from tests.support.examples import examples
-from tests.unit.fairlead.kafka.fake_broker import FETCH, FakeCluster, Fault, open_cluster, running, until
-from tests.unit.fairlead.kafka.fake_log import A, B, C, batch
+from tests.support.kafka.fake_broker import FETCH, FakeCluster, Fault, open_cluster, running, until
+from tests.support.kafka.fake_log import A, B, C, batch
 
 LOGS = [TP(f"log.{index}") for index in range(6)]
 IDS = {log: uuid.uuid4().bytes for log in LOGS}

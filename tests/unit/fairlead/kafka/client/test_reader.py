@@ -17,8 +17,8 @@ from fairlead.kafka.protocol.errors import BrokerError, CorruptBatch
 from fairlead.kafka.protocol.record import NewRecord, Record, encode_batch
 from fairlead.kafka.protocol.types import TP, FetchedPartition
 from tests.support.batches import seal
-from tests.unit.fairlead.kafka.fake_broker import FakeCluster
-from tests.unit.fairlead.kafka.fake_log import A, B, batch
+from tests.support.kafka.fake_broker import FakeCluster
+from tests.support.kafka.fake_log import A, B, batch
 
 
 def stored(base: int, count: int = 1, *, producer: int = -1, attributes: int = 0) -> bytes:

@@ -18,8 +18,8 @@ from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.errors import AuthenticationFailed
 from fairlead.kafka.protocol.types import TP, Appended
-from tests.unit.fairlead.kafka.fake_broker import FakeCluster, running
-from tests.unit.fairlead.kafka.fake_log import marker, record
+from tests.support.kafka.fake_broker import FakeCluster, running
+from tests.support.kafka.fake_log import marker, record
 
 USERS = {"bridge": "right"}
 

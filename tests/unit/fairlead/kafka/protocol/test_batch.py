@@ -14,7 +14,7 @@ from fairlead.kafka.protocol.batch import HEADER_BYTES, parse_header, split, ver
 from fairlead.kafka.protocol.codecs import Codec
 from fairlead.kafka.protocol.errors import CorruptBatch
 from fairlead.kafka.protocol.record import NewRecord, encode_batch
-from tests.unit.fairlead.kafka.strategies import codecs, offsets, record_lists
+from tests.support.kafka.strategies import codecs, offsets, record_lists
 
 
 def batch(

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from fairlead.kafka.protocol.codecs import Codec, compress, decompress
 from fairlead.kafka.protocol.errors import CorruptBatch
-from tests.unit.fairlead.kafka.oracle import independent
-from tests.unit.fairlead.kafka.strategies import codecs
+from tests.support.kafka.oracle import independent
+from tests.support.kafka.strategies import codecs
 
 DATA = st.one_of(st.binary(max_size=2000), st.builds(lambda piece: piece * 5000, st.binary(min_size=1, max_size=30)))
 

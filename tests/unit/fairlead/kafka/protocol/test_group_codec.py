@@ -27,7 +27,7 @@ from fairlead.kafka.protocol.group_codec import (
     list_groups_request,
     sync_request,
 )
-from tests.unit.fairlead.kafka.oracle import I16, I32, NAMES, TEXT, read, same
+from tests.support.kafka.oracle import I16, I32, NAMES, TEXT, read, same
 
 BYTES = st.binary(max_size=40)
 MEMBERS = st.dictionaries(NAMES, BYTES, max_size=3)

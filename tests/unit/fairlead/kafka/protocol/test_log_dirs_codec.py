@@ -10,7 +10,7 @@ from kafka.protocol.admin import DescribeLogDirsRequest, DescribeLogDirsResponse
 
 from fairlead.kafka.protocol.admin_codec import log_dirs_request
 from fairlead.kafka.protocol.types import TP
-from tests.unit.fairlead.kafka.oracle import I16, I32, I64, NAMES, TEXT, read, same
+from tests.support.kafka.oracle import I16, I32, I64, NAMES, TEXT, read, same
 
 VERSION = 4
 PARTITIONS = st.dictionaries(NAMES, st.dictionaries(st.integers(0, 2**31 - 1), I64, min_size=1, max_size=3), max_size=3)

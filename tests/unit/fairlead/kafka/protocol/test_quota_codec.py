@@ -14,7 +14,7 @@ from kafka.protocol.admin import (
 )
 
 from fairlead.kafka.protocol.admin_codec import alter_quotas_request, describe_quotas_request
-from tests.unit.fairlead.kafka.oracle import I16, I32, NAMES, TEXT, read, same
+from tests.support.kafka.oracle import I16, I32, NAMES, TEXT, read, same
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
 USERS = st.dictionaries(NAMES, st.dictionaries(NAMES, NUMBERS, max_size=3), max_size=3)

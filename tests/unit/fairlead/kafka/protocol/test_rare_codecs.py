@@ -32,7 +32,7 @@ from fairlead.kafka.client import login
 from fairlead.kafka.protocol import admin_codec, offsets_codec, versions
 from fairlead.kafka.protocol.types import TP, ProducerState
 from tests.support.examples import examples
-from tests.unit.fairlead.kafka.oracle import I16, I32, I64, NAMES, TEXT, read, same
+from tests.support.kafka.oracle import I16, I32, I64, NAMES, TEXT, read, same
 
 LOGS = st.builds(TP, NAMES, st.integers(0, 300))
 VALUE = st.one_of(st.none(), st.text(max_size=20))

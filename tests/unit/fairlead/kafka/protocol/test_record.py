@@ -16,8 +16,8 @@ from fairlead.kafka.protocol.coding import encode_signed
 from fairlead.kafka.protocol.errors import CorruptBatch
 from fairlead.kafka.protocol.record import NewRecord, Record, build_batch, decode_batch, encode_batch
 from tests.support.batches import seal
-from tests.unit.fairlead.kafka.oracle import independent
-from tests.unit.fairlead.kafka.strategies import codecs, offsets, record_lists
+from tests.support.kafka.oracle import independent
+from tests.support.kafka.strategies import codecs, offsets, record_lists
 
 
 def stored(records: list[NewRecord], base: int, codec: Codec = Codec.NONE) -> bytearray:

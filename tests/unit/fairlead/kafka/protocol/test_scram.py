@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kafka.net.sasl.scram import ScramClient as Oracle
 
 from fairlead.kafka.protocol.scram import ScramClient, salt_of
-from tests.unit.fairlead.kafka.fake_scram import ScramServer
+from tests.support.kafka.fake_scram import ScramServer
 
 PLAIN = st.text(st.characters(min_codepoint=33, max_codepoint=126, exclude_characters="=,"), min_size=1, max_size=20)
 

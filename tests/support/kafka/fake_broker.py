@@ -33,8 +33,8 @@ from pydantic import SecretStr
 
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.endpoint import KafkaEndpoint
-from tests.unit.fairlead.kafka.fake_log import FakeLog
-from tests.unit.fairlead.kafka.fake_scram import ScramServer
+from tests.support.kafka.fake_log import FakeLog
+from tests.support.kafka.fake_scram import ScramServer
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, DELETE_TOPICS, DELETE_RECORDS, DESCRIBE_PRODUCERS = 0, 1, 2, 3, 20, 21, 61
 SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE = 17, 18, 36

@@ -17,7 +17,7 @@ from fairlead.kafka.protocol.record import NewRecord, decode_batch
 from fairlead.kafka.protocol.types import TP
 
 if TYPE_CHECKING:  # it imports this module
-    from tests.unit.fairlead.kafka.fake_broker import FakeCluster
+    from tests.support.kafka.fake_broker import FakeCluster
 
 NOW = 1_700_000_000_000
 A, B, C = TP("log.a"), TP("log.b"), TP("log.c")

@@ -16,7 +16,7 @@ from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.types import TopicPartition
 from replication.replicator import Replicator
 from tests.integration.replication.conftest import NOW_MS, Lab, states, until
-from tests.integration.replication.consumers import assert_same_for_consumers, read_all
+from tests.support.replication.consumers import assert_same_for_consumers, read_all
 from tests.support.waits import PATIENCE
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")

@@ -15,7 +15,7 @@ from fairlead.records.alert import Alert
 from fairlead.records.booking import Booking
 from fairlead.records.reading import Device, GeoLocation
 from fairlead.records.ship import Environment, Position
-from tests.unit.edge.samples import BOX, IMO, NOW, NOW_MS, reading, readings_topic, topology
+from tests.support.edge.samples import BOX, IMO, NOW, NOW_MS, reading, readings_topic, topology
 
 SHIP = Classifier(topology(), "star")
 MINUTE = 60

@@ -26,7 +26,7 @@ from fairlead.records import decoder
 from fairlead.records.alert import Alert
 from fairlead.records.edge import DeadLetter
 from tests.support.raised_alerts import RaisedAlerts
-from tests.unit.edge.samples import BOX, BOX_LOG, IMO, event, reading, readings_topic, topology
+from tests.support.edge.samples import BOX, BOX_LOG, IMO, event, reading, readings_topic, topology
 
 LARGEST_RECORD = 850_000  # bytes; a log takes 1 MiB
 LARGEST_ALERT = 64 * 1024  # it leaves a ship by satellite, before everything else

@@ -32,9 +32,9 @@ from fairlead.kafka.protocol.types import TP
 from fairlead.names import container_check_digit
 from fairlead.records import encode
 from fairlead.records.custody import CUSTODY_ORDERS, CustodyOrder, ledger_entries
+from tests.support.edge.samples import event, reading, readings_topic
 from tests.support.mqttsessions import end_session
 from tests.support.waits import PATIENCE
-from tests.unit.edge.samples import event, reading, readings_topic
 from topologies.model import DEFAULT_STREAMS, InsertPoint, Link, Site, SiteKind, Stream, Topology
 
 EVENTS = "fairlead/v1/events"
@@ -320,7 +320,7 @@ async def child(fleet: Fleet, site: str) -> AsyncIterator[asyncio.subprocess.Pro
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "tests.integration.edge.run_bridge",
+        "tests.support.edge.run_bridge",
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )

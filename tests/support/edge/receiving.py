@@ -20,7 +20,7 @@ from fairlead.kafka.protocol.record import Record
 from fairlead.kafka.protocol.types import TP, LogPosition
 from fairlead.records import encode
 from fairlead.records.custody import CustodyEntry, LedgerEntry
-from tests.unit.edge.samples import topology
+from tests.support.edge.samples import topology
 from topologies.ledger_trust import Believer, Refused, Rules
 
 LOG = "containers.BIGU1000005"

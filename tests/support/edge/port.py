@@ -33,9 +33,9 @@ from fairlead.kafka.protocol.record import NewRecord
 from fairlead.kafka.protocol.types import TP
 from fairlead.records import encode
 from fairlead.records.custody import LedgerEntry, ledger_entries
+from tests.support.edge.samples import BOX, BOX_LOG, NOW, NOW_MS, event, reading, topology
+from tests.support.kafka.fake_broker import FakeCluster, until
 from tests.support.ledgers import entry
-from tests.unit.edge.samples import BOX, BOX_LOG, NOW, NOW_MS, event, reading, topology
-from tests.unit.fairlead.kafka.fake_broker import FakeCluster, until
 from topologies.ledger_trust import Believer, Rules
 
 SITE = "tokyo"
