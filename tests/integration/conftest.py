@@ -31,14 +31,8 @@ from fairlead.kafka.endpoint import KafkaEndpoint, MqttEndpoint
 from fairlead.local.sites import LocalSites, SiteSpec
 from tests.support.engine import why_no_sites
 from tests.support.releases import ReleaseSites
+from tests.support.sites import FURTHER_SITES, SITES, USERS, NewSites
 from tests.support.waits import PATIENCE
-
-SITES = ("alpha", "beta")
-FURTHER_SITES = ("gamma", "delta", "epsilon")
-USERS = ("bridge", "replicator", "replicator.alpha", "replicator.beta", "shore", "customer1")
-
-
-NewSites = Callable[[Path], LocalSites]
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

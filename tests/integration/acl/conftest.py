@@ -20,7 +20,7 @@ from fairlead.kafka.admin import create_logs
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.local.passwords import secret_variable
 from fairlead.local.sites import LocalSites, SiteSpec
-from tests.integration.conftest import NewSites
+from tests.support.sites import NewSites
 from tests.support.waits import PATIENCE, until
 from topologies.endpoints import EndpointResolver
 from topologies.loader.load import load

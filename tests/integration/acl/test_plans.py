@@ -46,8 +46,8 @@ from fairlead.errors import ExitCode
 from fairlead.local.passwords import secret_variable
 from fairlead.local.sites import SiteSpec
 from tests.integration.acl.conftest import PORT, SHIP, Append, Run, World, outside
-from tests.integration.conftest import NewSites
 from tests.support.accessrules import change
+from tests.support.sites import NewSites
 from tests.support.waits import PATIENCE
 from topologies.endpoints import EndpointResolver
 from topologies.model import KafkaAddress

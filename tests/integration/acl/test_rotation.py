@@ -39,10 +39,10 @@ from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.types import TP
 from fairlead.local.sites import LocalSites, SiteSpec
 from tests.integration.acl.conftest import IMO, LIFE, PORT, PROPERTIES, SHIP, TOPOLOGY
-from tests.integration.conftest import NewSites
-from tests.integration.fairlead.kafka.conftest import marker, record
 from tests.support.edge.fleet import Publisher, until
+from tests.support.kafka.records import marker, record
 from tests.support.logins import accepts, answer
+from tests.support.sites import NewSites
 from tests.support.waits import PATIENCE
 from topologies.context import Context, open_topology
 from topologies.model import KafkaAddress

@@ -28,10 +28,10 @@ from fairlead.local import mosquitto, ports
 from fairlead.local.sites import LocalSites, SiteSpec
 from fairlead.local.state import Profile
 from tests.integration.acl.conftest import PROPERTIES
-from tests.integration.conftest import NewSites
 from tests.support.edge.fleet import Publisher, until
 from tests.support.edge.samples import reading, readings_topic
 from tests.support.logins import accepts, answer
+from tests.support.sites import NewSites
 from tests.support.waits import PATIENCE
 from topologies.context import Context, open_topology
 from topologies.endpoints import SECRETS_FOLDER

@@ -13,7 +13,7 @@ from board.pages.voyage import voyage_file
 from board.service import BoardService
 from tests.integration.board.world import IMO, PORT, START, World, alert, port_call
 from tests.support.browser import PHONE, Pages, check_accessibility, load_again, screenshot, sideways
-from tests.unit.simulators.report.test_report import report
+from tests.support.simulators.reports import report
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="session")]
 

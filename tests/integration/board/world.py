@@ -26,8 +26,8 @@ from fairlead.records.alert import Alert, Evidence
 from fairlead.records.event import Event, EventMetadata, EventPayload
 from fairlead.records.reading import Device, GeoLocation
 from fairlead.records.ship import Position
-from tests.integration.conftest import NewSites
 from tests.support.openapi import check_answer
+from tests.support.sites import NewSites
 from tests.support.tables import Rows, fill
 from tests.support.waits import PATIENCE
 from topologies.context import Context, open_topology

@@ -22,7 +22,7 @@ from fairlead.streams.inventory import (
     read_positions,
     take_inventory,
 )
-from tests.integration.replication.conftest import until
+from tests.support.replication.lab import until
 from tests.support.waits import PATIENCE
 from topologies.model import Topology
 

@@ -10,7 +10,7 @@ from fairlead.kafka.protocol.codecs import Codec
 from fairlead.kafka.protocol.record import NewRecord
 from fairlead.kafka.protocol.types import TopicPartition
 from replication.audit import Audit, compare, compare_records
-from tests.integration.replication.conftest import Lab, records
+from tests.support.replication.lab import Lab, records
 from topologies.model import Topology
 
 

@@ -21,7 +21,7 @@ from fairlead.kafka.protocol.batch import HEADER_BYTES, split
 from fairlead.kafka.protocol.types import TopicPartition
 from replication.batch.header_rewrite import canonical_crc
 from replication.replicator import Replicator
-from tests.integration.replication.conftest import NOW_MS, Lab, states, until
+from tests.support.replication.lab import NOW_MS, Lab, states, until
 from tests.support.waits import PATIENCE
 from topologies.model import Link, Topology
 

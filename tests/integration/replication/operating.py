@@ -19,7 +19,7 @@ from replication.operations.links.facts import LinkOperation, LinkScope, find_li
 from replication.operations.links.plan import LinkPlan, build_plan
 from replication.operations.links.steps import LinkRun, carry_out
 from replication.replicator import Replicator
-from tests.integration.replication.conftest import Lab, until
+from tests.support.replication.lab import Lab, until
 from tests.support.waits import PATIENCE
 from topologies.model import Topology
 

@@ -26,7 +26,7 @@ from replication.metrics import replication_metrics
 from replication.operations.links.access import Status, read_status, status_file
 from replication.operations.resolve.plan import kept_copies
 from replication.replicator import Replicator
-from tests.integration.replication.conftest import Lab, until
+from tests.support.replication.lab import Lab, until
 from topologies.context import Context, open_topology
 
 

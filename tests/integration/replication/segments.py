@@ -10,7 +10,7 @@ from typing import Final
 
 from fairlead.kafka.protocol.batch import BatchView, split
 from fairlead.local.sites import LocalSites, SiteSpec
-from tests.integration.conftest import USERS
+from tests.support.sites import USERS
 
 _MADE_ANEW: Final = ("*.index", "*.timeindex", "*.snapshot", "*.txnindex")
 

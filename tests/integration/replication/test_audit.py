@@ -20,8 +20,8 @@ from fairlead.records import headers as names
 from replication.audit import Marks, compare, compare_records
 from replication.audit.ranges import AuditPlan, Common, Inquiries
 from tests.integration.replication.audits import both, changed, found, own, planted, store
-from tests.integration.replication.conftest import Lab, records
 from tests.support.replication.consumers import producer, send
+from tests.support.replication.lab import Lab, records
 from tests.support.steadyclock import SteadyClock
 from tests.support.waits import PATIENCE
 from topologies.model import Topology

@@ -17,7 +17,7 @@ from fairlead.errors import ExitCode
 from fairlead.kafka.endpoint import KafkaEndpoint
 from replication.audit import mark_file
 from tests.integration.replication.audits import changed, own, planted
-from tests.integration.replication.conftest import Lab, records, until
+from tests.support.replication.lab import Lab, records, until
 from tests.support.waits import PATIENCE
 
 pytestmark = pytest.mark.integration

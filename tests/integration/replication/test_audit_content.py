@@ -8,9 +8,9 @@ import pytest
 
 from fairlead.kafka.protocol.types import TopicPartition
 from tests.integration.replication.audits import both, found
-from tests.integration.replication.conftest import NOW_MS, Lab
 from tests.support.replication.cleaner import settle
 from tests.support.replication.consumers import producer, send
+from tests.support.replication.lab import NOW_MS, Lab
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("cleaners")]
 

@@ -9,9 +9,9 @@ import pytest
 from fairlead.kafka.protocol.record import NewRecord
 from fairlead.local.sites import LocalSites
 from tests.integration.replication.audits import both, found, own, planted
-from tests.integration.replication.conftest import NOW_MS, Lab, records
 from tests.integration.replication.segments import lose_tail, stopped
 from tests.support.replication.consumers import producer, send
+from tests.support.replication.lab import NOW_MS, Lab, records
 
 pytestmark = [pytest.mark.long, pytest.mark.integration]
 

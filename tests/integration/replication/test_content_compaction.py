@@ -10,9 +10,9 @@ import pytest
 from fairlead.kafka.convention import term_batch
 from fairlead.kafka.protocol.batch import DELETE_HORIZON, BatchHeader, parse_header
 from fairlead.kafka.protocol.record import NewRecord
-from tests.integration.replication.conftest import NOW_MS, Lab, remake_from_beta, states, until
 from tests.support.replication.cleaner import settle
 from tests.support.replication.consumers import producer, read_all, same, send
+from tests.support.replication.lab import NOW_MS, Lab, remake_from_beta, states, until
 from tests.support.waits import PATIENCE
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("cleaners")]

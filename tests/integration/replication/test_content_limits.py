@@ -23,8 +23,8 @@ from replication.batch.prepare import prepare_batches
 from replication.batch.prepared import PreparedBatch
 from replication.batch.rebuild import split_batch
 from replication.replicator import Replicator
-from tests.integration.replication.conftest import NOW_MS, Lab, remake_from_beta, states, until
 from tests.support.replication.consumers import producer, read_all, same
+from tests.support.replication.lab import NOW_MS, Lab, remake_from_beta, states, until
 from tests.support.waits import PATIENCE
 
 pytestmark = pytest.mark.integration

@@ -11,8 +11,8 @@ from fairlead.kafka.protocol.types import TopicPartition
 from replication.batch.prepared import POSITION_KEY, Gap
 from replication.batch.rebuild import fillers
 from replication.target.gaps import interrupted, leftovers
-from tests.integration.replication.conftest import NOW_MS, Lab, records, states, until
 from tests.support.replication.consumers import producer, same, send
+from tests.support.replication.lab import NOW_MS, Lab, records, states, until
 
 pytestmark = pytest.mark.integration
 

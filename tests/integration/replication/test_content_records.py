@@ -14,8 +14,8 @@ from fairlead.kafka.protocol.batch import parse_header
 from fairlead.kafka.protocol.codecs import Codec
 from fairlead.kafka.protocol.types import TopicPartition
 from replication.batch.rebuild import raw_records
-from tests.integration.replication.conftest import NOW_MS, Lab, states, until
 from tests.support.replication.consumers import producer, read_all, same, send
+from tests.support.replication.lab import NOW_MS, Lab, states, until
 from tests.support.replication.source_logs import Made, body, stored
 from tests.support.waits import PATIENCE
 

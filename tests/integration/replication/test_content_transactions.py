@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka import Producer
 
 from fairlead.kafka.protocol.types import TopicPartition
-from tests.integration.replication.conftest import Lab, remake_from_beta, states
 from tests.support.replication.consumers import assert_same_for_consumers, producer, read_all, send
+from tests.support.replication.lab import Lab, remake_from_beta, states
 
 pytestmark = pytest.mark.integration
 

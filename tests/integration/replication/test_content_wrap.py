@@ -10,10 +10,10 @@ from fairlead.kafka.convention import PRODUCER_ID, is_filler, term_batch
 from fairlead.kafka.protocol.batch import parse_header
 from fairlead.kafka.protocol.codecs import Codec
 from fairlead.local.sites import LocalSites, SiteSpec
-from tests.integration.conftest import SITES, USERS
-from tests.integration.replication.conftest import Lab, records, states
 from tests.integration.replication.shifted import shift
 from tests.support.replication.consumers import producer, same, send
+from tests.support.replication.lab import Lab, records, states
+from tests.support.sites import SITES, USERS
 
 pytestmark = [pytest.mark.long, pytest.mark.integration]
 

@@ -6,7 +6,7 @@ import pytest
 
 from fairlead.kafka.protocol.codecs import Codec
 from fairlead.kafka.protocol.types import TopicPartition
-from tests.integration.replication.conftest import Lab, counted, links, states, until
+from tests.support.replication.lab import Lab, counted, links, states, until
 
 pytestmark = pytest.mark.integration
 

@@ -12,7 +12,7 @@ from fairlead.kafka.protocol.record import NewRecord
 from fairlead.records import encode
 from fairlead.records.custody import CustodyEntry
 from replication.replicator import Replicator
-from tests.integration.replication.conftest import NOW_MS, WHEN, Lab, counted, records, states, until
+from tests.support.replication.lab import NOW_MS, WHEN, Lab, counted, records, states, until
 from topologies.model import Topology
 
 pytestmark = pytest.mark.integration

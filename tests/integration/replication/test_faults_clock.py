@@ -19,8 +19,8 @@ from fairlead.kafka.protocol.record import NewRecord
 from fairlead.kafka.protocol.types import TopicPartition
 from fairlead.local.sites import LocalSites
 from replication.plan.retention import delete_expired
-from tests.integration.replication.conftest import Lab, until
 from tests.support.proof import grown, proven
+from tests.support.replication.lab import Lab, until
 from tests.support.traffic import Traffic
 from tests.support.victims import Victim
 

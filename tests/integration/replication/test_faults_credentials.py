@@ -27,10 +27,10 @@ from fairlead.kafka.credentials import accepts
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.local.kafka import ensure_users
 from replication.replicator import Replicator
-from tests.integration.replication.conftest import Lab, links, states, target_up, until
 from tests.support import waits
 from tests.support.chaos import impatient, through_proxy
 from tests.support.proof import grown, proven
+from tests.support.replication.lab import Lab, links, states, target_up, until
 from tests.support.traffic import Traffic
 
 pytestmark = pytest.mark.integration

@@ -8,9 +8,9 @@ import pytest
 
 from fairlead.kafka.protocol.codecs import Codec
 from fairlead.local.sites import LocalSites
-from tests.integration.replication.conftest import Lab, states, target_up, until
 from tests.support.chaos import fill_disk, impatient
 from tests.support.proof import ends, grown, proven
+from tests.support.replication.lab import Lab, states, target_up, until
 from tests.support.traffic import Traffic
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]

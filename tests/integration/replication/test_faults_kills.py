@@ -11,9 +11,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from fairlead.local.sites import LocalSites
-from tests.integration.replication.conftest import Lab, links, states, target_up, until
 from tests.support.chaos import impatient
 from tests.support.proof import ends, grown, proven
+from tests.support.replication.lab import Lab, links, states, target_up, until
 from tests.support.traffic import Traffic
 from tests.support.victims import Victim
 

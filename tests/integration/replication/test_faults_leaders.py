@@ -11,8 +11,9 @@ import pytest
 from fairlead.kafka.protocol.types import TopicPartition
 from fairlead.local.sites import LocalSites, SiteSpec
 from replication.replicator import Replicator
-from tests.integration.replication.conftest import TRIO, Lab, link, states
+from tests.integration.replication.conftest import TRIO
 from tests.support.proof import grown, proven
+from tests.support.replication.lab import Lab, link, states
 from tests.support.traffic import Traffic
 from topologies.model import Topology
 

@@ -11,9 +11,9 @@ import pytest
 
 from replication.replicator import Replicator
 from simulators.network.proxy import ProxyDirection, TcpProxy
-from tests.integration.replication.conftest import Lab, links, states, until
 from tests.support.chaos import impatient, through_proxy
 from tests.support.proof import grown, proven
+from tests.support.replication.lab import Lab, links, states, until
 from tests.support.traffic import Traffic
 
 pytestmark = [pytest.mark.long, pytest.mark.integration]

@@ -12,7 +12,7 @@ import replication.replicator
 from fairlead.kafka.client.connection import Connection
 from fairlead.kafka.convention import term_batch
 from fairlead.kafka.protocol.admin_codec import alter_quotas_request
-from tests.integration.replication.conftest import Lab, records, states
+from tests.support.replication.lab import Lab, records, states
 
 pytestmark = [pytest.mark.long, pytest.mark.integration]
 

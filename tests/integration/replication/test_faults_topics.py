@@ -9,8 +9,8 @@ import asyncio
 import pytest
 
 from fairlead.kafka.admin import create_logs, delete_logs
-from tests.integration.replication.conftest import Lab, states, until
 from tests.support.proof import caught_up, ends, proven
+from tests.support.replication.lab import Lab, states, until
 from tests.support.traffic import Traffic
 
 pytestmark = pytest.mark.integration

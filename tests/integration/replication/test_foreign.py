@@ -7,8 +7,8 @@ import pytest
 from fairlead.kafka.convention import FOREIGN_PRODUCER_ID, is_filler
 from fairlead.kafka.protocol.batch import parse_header
 from fairlead.kafka.protocol.types import TopicPartition
-from tests.integration.replication.conftest import Lab, states
 from tests.support.replication.consumers import producer, send
+from tests.support.replication.lab import Lab, states
 
 pytestmark = pytest.mark.integration
 

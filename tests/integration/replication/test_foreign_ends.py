@@ -14,10 +14,10 @@ from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.local.sites import LocalSites, SiteSpec
 from replication.check.ask import check_link
 from replication.check.rules import CheckedEnd, ClusterFinding, Severity
-from tests.integration.conftest import NewSites
-from tests.integration.replication.conftest import Lab
 from tests.integration.replication.resolving import Desk
 from tests.support.accessrules import change
+from tests.support.replication.lab import Lab
+from tests.support.sites import NewSites
 from topologies.model import Topology
 
 pytestmark = pytest.mark.integration

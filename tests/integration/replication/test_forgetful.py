@@ -12,9 +12,9 @@ import pytest
 from fairlead.kafka.convention import term_batch
 from fairlead.kafka.protocol.types import TopicPartition
 from fairlead.local.sites import LocalSites, SiteSpec
-from tests.integration.conftest import USERS, NewSites
-from tests.integration.replication.conftest import Lab, link, records, states, until
 from tests.support.proof import grown, proven
+from tests.support.replication.lab import Lab, link, records, states, until
+from tests.support.sites import USERS, NewSites
 from tests.support.traffic import Traffic
 
 pytestmark = [pytest.mark.long, pytest.mark.integration]

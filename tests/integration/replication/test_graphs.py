@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from tests.integration.replication.conftest import Lab, until
 from tests.integration.replication.crew import Crew, both_ways, crew_of, graph_of, moved, one_way
+from tests.support.replication.lab import Lab, until
 from topologies.loader.load import load
 from topologies.model import ENDS, Topology
 

@@ -17,7 +17,7 @@ from fairlead.records.reading import Device, GeoLocation
 from fairlead.records.ship import MOORED, Position
 from replication import berths
 from replication.states import now_ms
-from tests.integration.replication.conftest import NOW_MS, Lab, links, records, until
+from tests.support.replication.lab import NOW_MS, Lab, links, records, until
 from topologies.model import Topology
 
 pytestmark = pytest.mark.integration

@@ -26,8 +26,8 @@ from replication.link import source_link as source_link
 from replication.link.byte_budget import FetchSizer
 from replication.overrides import ORDERS_TOPIC, Override, OverrideKind, encode
 from simulators.network.proxy import TcpProxy
-from tests.integration.replication.conftest import NOW_MS, Lab, states, until
 from tests.support.chaos import through_proxy
+from tests.support.replication.lab import NOW_MS, Lab, states, until
 from tests.support.waits import PATIENCE
 from topologies.model import Topology
 

@@ -16,9 +16,9 @@ from fairlead.kafka.protocol.types import TopicPartition
 from fairlead.local import kafka as broker_files
 from fairlead.local.sites import LocalSites, SiteSpec
 from fairlead.local.state import Broker
-from tests.integration.conftest import USERS
-from tests.integration.replication.conftest import Lab, states, until
 from tests.support.proof import grown, proven
+from tests.support.replication.lab import Lab, states, until
+from tests.support.sites import USERS
 from tests.support.traffic import Traffic
 
 pytestmark = [

@@ -27,9 +27,9 @@ from fairlead.records.ends import EndsEntry, LogEnd
 from replication.plan import retention
 from replication.plan.retention import delete_expired
 from replication.replicator import Replicator
-from tests.integration.replication.conftest import Lab, until
 from tests.support.accessrules import permitted
 from tests.support.chaos import fill_disk, impatient
+from tests.support.replication.lab import Lab, until
 from topologies.model import Topology
 
 pytestmark = pytest.mark.integration

@@ -18,8 +18,8 @@ from replication.replicator import Replicator
 from replication.sharing import rules
 from replication.sharing.rules import divide
 from replication.states import MemberState
-from tests.integration.replication.conftest import Lab, states, until
 from tests.support.proof import grown, proven
+from tests.support.replication.lab import Lab, states, until
 from tests.support.traffic import Traffic
 from tests.support.victims import Victim
 

@@ -11,8 +11,9 @@ from fairlead.kafka.protocol.group_codec import coordinator_request
 from fairlead.local.sites import LocalSites
 from replication.sharing.rules import group_id
 from replication.states import MemberState
-from tests.integration.replication.conftest import TRIO, Lab, link, states, until
+from tests.integration.replication.conftest import TRIO
 from tests.support.proof import grown, proven
+from tests.support.replication.lab import Lab, link, states, until
 from tests.support.traffic import Traffic
 
 pytestmark = [pytest.mark.long, pytest.mark.integration]

@@ -18,7 +18,7 @@ from fairlead.records.custody import CustodyEntry
 from replication.plan import maintenance
 from replication.plan.topics import FOLLOWED
 from replication.replicator import Replicator
-from tests.integration.replication.conftest import NOW_MS, WHEN, Lab, records, states, until
+from tests.support.replication.lab import NOW_MS, WHEN, Lab, records, states, until
 from topologies.model import Topology
 
 pytestmark = pytest.mark.integration

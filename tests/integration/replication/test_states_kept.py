@@ -14,9 +14,9 @@ from fairlead.kafka.protocol.codecs import Codec
 from fairlead.kafka.protocol.types import TopicPartition
 from replication.operations.resolve.copier import Copier, difference, identity
 from replication.target.log_reader import batches
-from tests.integration.replication.conftest import Lab, records
 from tests.integration.replication.resolving import Desk
 from tests.support.replication.consumers import producer, send
+from tests.support.replication.lab import Lab, records
 
 pytestmark = pytest.mark.integration
 

@@ -18,9 +18,9 @@ from fairlead.kafka.protocol.batch import parse_header
 from fairlead.kafka.protocol.record import NewRecord
 from replication.operations.links.access import append_orders
 from replication.overrides import Override, OverrideKind
-from tests.integration.replication.conftest import NOW_MS
 from tests.integration.replication.resolving import Desk, data
 from tests.support.accessrules import change
+from tests.support.replication.lab import NOW_MS
 
 pytestmark = pytest.mark.integration
 HOUR_MS = 3_600_000

@@ -15,10 +15,10 @@ from fairlead.kafka.protocol.record import Record
 from fairlead.local.sites import LocalSites
 from replication.operations.links.access import append_orders
 from replication.overrides import ORDERS_TOPIC, Override, OverrideKind
-from tests.integration.replication.conftest import Lab, states
 from tests.integration.replication.resolving import Desk, data
 from tests.integration.replication.segments import damage, stopped
 from tests.support.replication.consumers import producer, send
+from tests.support.replication.lab import Lab, states
 from tests.support.waits import PATIENCE
 
 pytestmark = [pytest.mark.long, pytest.mark.integration]

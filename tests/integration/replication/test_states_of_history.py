@@ -11,9 +11,9 @@ from fairlead.kafka.protocol.record import encode_batch
 from fairlead.kafka.protocol.types import TopicPartition
 from replication.groups.client import GroupClient
 from replication.operations.resolve.steps import Committed, groups_of, restore_groups
-from tests.integration.replication.conftest import Lab, records, until
 from tests.integration.replication.resolving import Desk, data
 from tests.support.replication.consumers import producer, send
+from tests.support.replication.lab import Lab, records, until
 
 pytestmark = pytest.mark.integration
 

@@ -12,9 +12,9 @@ from fairlead.kafka.convention import is_filler
 from fairlead.kafka.protocol.types import TopicPartition
 from fairlead.local.sites import LocalSites
 from replication.operations.links.facts import LinkOperation, LinkScope
-from tests.integration.replication.conftest import Lab, states, until
 from tests.integration.replication.operating import Two, two
 from tests.integration.replication.segments import lose_tail, stopped
+from tests.support.replication.lab import Lab, states, until
 
 pytestmark = [pytest.mark.long, pytest.mark.integration]
 __all__ = ["two"]

@@ -11,9 +11,9 @@ import pytest
 from fairlead.kafka.protocol.record import Record
 from fairlead.kafka.protocol.types import TopicPartition
 from replication.replicator import Replicator
-from tests.integration.replication.conftest import NOW_MS, Lab, states, until
 from tests.support.chaos import through_proxy
 from tests.support.replication.consumers import producer
+from tests.support.replication.lab import NOW_MS, Lab, states, until
 from tests.support.waits import PATIENCE
 from topologies.model import Topology
 

@@ -24,9 +24,9 @@ from replication.operations.links.access import append_orders, open_access
 from replication.operations.links.facts import LinkOperation, LinkScope
 from replication.operations.links.steps import LinkRun, carry_out
 from replication.overrides import ORDERS_TOPIC, Override, OverrideKind
-from tests.integration.replication.conftest import Lab, states
 from tests.integration.replication.operating import Two, two
 from tests.integration.replication.resolving import Desk
+from tests.support.replication.lab import Lab, states
 from tests.support.waits import PATIENCE
 from topologies.model import Topology
 

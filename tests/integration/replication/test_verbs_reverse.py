@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from replication.operations.links.facts import LinkOperation, LinkScope
-from tests.integration.replication.conftest import states
 from tests.integration.replication.operating import Two, two
+from tests.support.replication.lab import states
 
 pytestmark = pytest.mark.integration
 __all__ = ["two"]

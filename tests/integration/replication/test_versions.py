@@ -16,11 +16,11 @@ from acl.kafka import Client, KafkaRules
 from fairlead.jars import jar_set
 from fairlead.kafka.endpoint import KafkaEndpoint, MqttEndpoint
 from fairlead.local.sites import LocalSites, SiteSpec
-from tests.integration.conftest import USERS
-from tests.integration.replication.conftest import Lab, link, states
 from tests.support.edge.fleet import EVENTS, Copier, Fleet, handled, make_fleet, until
 from tests.support.proof import grown, proven
 from tests.support.releases import ReleaseSites
+from tests.support.replication.lab import Lab, link, states
+from tests.support.sites import USERS
 from tests.support.traffic import Traffic
 from topologies.endpoints import EndpointResolver
 from topologies.model import Topology

@@ -39,13 +39,13 @@ from shore.sink.feed_logs import create_feeds
 from shore.sink.takeover import take_over
 from shore.tables import TABLES
 from shore.verify import verify
-from tests.integration.replication.conftest import until as eventually
 from tests.integration.shore.conftest import Shore
 from tests.integration.shore.dyingstore import settings_to_die
 from tests.integration.shore.moving import copy_log, two_sites
 from tests.integration.shore.victim import start
 from tests.support.crashes import crash_everywhere
 from tests.support.feeds import followed, value_of
+from tests.support.replication.lab import until as eventually
 from tests.support.shore.world import MINUTE, T0, World, booking, reading
 from tests.support.tables import fill
 from tests.support.waits import PATIENCE

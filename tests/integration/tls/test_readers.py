@@ -24,8 +24,8 @@ from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.errors import AuthenticationFailed
 from fairlead.local.passwords import secret_variable
 from shore.datasource import FairleadSource
-from tests.integration.replication.conftest import Lab
 from tests.integration.tls.conftest import Secure
+from tests.support.replication.lab import Lab
 from tests.support.shells import first_line, shell
 
 pytestmark = [pytest.mark.long, pytest.mark.integration]

@@ -15,11 +15,11 @@ from fairlead.certs.trust import served
 from fairlead.local.state import read_state
 from replication.replicator import Replicator
 from simulators.network.proxy import TcpProxy
-from tests.integration.replication.conftest import Lab, links, until
 from tests.integration.tls.conftest import Secure
 from tests.integration.tls.elsewhere import ELSEWHERE, relay
 from tests.support.chaos import address_overrides, through_proxy
 from tests.support.proof import grown, proven
+from tests.support.replication.lab import Lab, links, until
 from tests.support.traffic import Traffic
 
 pytestmark = [pytest.mark.long, pytest.mark.integration]

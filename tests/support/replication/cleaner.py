@@ -13,8 +13,8 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from fairlead.kafka.admin import admin_client
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.batch import parse_header
-from tests.integration.replication.conftest import Lab, until
 from tests.support.replication.consumers import read_all
+from tests.support.replication.lab import Lab, until
 from tests.support.waits import PATIENCE
 
 STILL: Final = 0.5  # seconds; an eager cleaner begins a round every 0.2 s

@@ -16,7 +16,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.records import headers as names
-from tests.integration.replication.conftest import NOW_MS, Lab
+from tests.support.replication.lab import NOW_MS, Lab
 from tests.support.waits import PATIENCE
 
 

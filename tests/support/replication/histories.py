@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.types import TopicPartition
 from replication.replicator import Replicator
-from tests.integration.replication.conftest import NOW_MS, Lab, states, until
 from tests.support.replication.consumers import assert_same_for_consumers, read_all
+from tests.support.replication.lab import NOW_MS, Lab, states, until
 from tests.support.waits import PATIENCE
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")

@@ -14,7 +14,7 @@ from board.service import BoardService
 from board.viewer import LOCAL
 from fairlead.errors import ConfigurationError, FairleadError, RefusedError, UnavailableError
 from shore.report.container import UnknownContainerError
-from tests.unit.board.test_port_page import NOW, alert
+from tests.support.board import NOW, alert
 
 NAME = "board.example.com"
 OWN = {"origin": "http://localhost"}

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from itertools import permutations
 from typing import Any
 
 from board.itinerary import Itineraries, ShipCall
 from fairlead.records.event import Event, EventMetadata, EventPayload
-from fairlead.records.reading import Device, GeoLocation
-from fairlead.records.ship import Position
+from tests.support.board import STAR, at, position
 
-STAR, STRANGER = "9074729", "9999999"
-START = dt.datetime(2026, 9, 1, tzinfo=dt.UTC)
-
-
-def at(hour: float) -> dt.datetime:
-    return START + dt.timedelta(hours=hour)
+STRANGER = "9999999"
 
 
 def event(code: str, hour: float, port: str | None = "JPTYO", *, told: float = 0, **changes: Any) -> Event:
@@ -37,14 +30,6 @@ def event(code: str, hour: float, port: str | None = "JPTYO", *, told: float = 0
             publisher="tokyo",
         ),
         payload=EventPayload(**(fields | changes)),
-    )
-
-
-def position(hour: float, latitude: float = 35.0, imo: str = STAR) -> Position:
-    return Position(
-        vessel_imo_number=imo,
-        device=Device(device_id="d", boot_id=1, sequence=1, device_date_time=at(hour)),
-        geo_location=GeoLocation(latitude=latitude, longitude=139.0),
     )
 
 

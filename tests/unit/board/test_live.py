@@ -17,15 +17,12 @@ from board.service import BoardService
 from fairlead.records import encode
 from fairlead.records.ship import Position
 from fairlead.waiting import in_background
+from tests.support.board import STAR, position
 from tests.support.kafka.fake_broker import FakeCluster
 from tests.support.kafka.fake_log import begin
 from tests.support.notices import T0, alert
 from tests.support.waits import PATIENCE
-from tests.unit.board.test_itinerary import STAR, position
-from tests.unit.fairlead.kafka.conftest import fake
 from topologies.loader.load import load
-
-__all__ = ["fake"]  # a fixture
 
 
 @pytest.fixture

@@ -26,27 +26,12 @@ from fairlead.records.reading import Device, GeoLocation
 from fairlead.records.ship import Position
 from shore.report.port import READ as read_by_port
 from shore.report.port import Approach, PortReport, Ship
+from tests.support.board import NOW, STAR, alert
 from tests.support.tables import fill
 from topologies.context import open_topology
 from topologies.loader.load import load
 
 BIG_BLUE = load("big-blue")
-NOW = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
-STAR = "9074729"
-
-
-def alert(raised_at: str, **changes: Any) -> Alert:
-    values: dict[str, Any] = {
-        "alert_id": "x",
-        "kind": "OVERBOARD",
-        "severity": "CRITICAL",
-        "state": "OPENED",
-        "equipment_reference": "BIGU1000010",
-        "raised_at": raised_at,
-        "event_date_time": NOW,
-        "raised_date_time": NOW,
-    }
-    return Alert(**(values | changes))
 
 
 def report(*ships: str, **approach: Any) -> PortReport:

@@ -25,9 +25,9 @@ from board.pages.voyage import (
 )
 from simulators.report.model import CutFigures
 from simulators.voyage.control import Underway
+from tests.support.board import alert
 from tests.support.onefile import plain, reaches
-from tests.unit.board.test_port_page import alert
-from tests.unit.simulators.report.test_report import alerts, customer, report
+from tests.support.simulators.reports import alerts, customer, report
 from topologies.loader.load import load
 
 BIG_BLUE = load("big-blue", env={})

@@ -19,9 +19,7 @@ from tests.support.edge.port import running
 from tests.support.edge.samples import NOW
 from tests.support.kafka.fake_broker import FakeCluster
 from tests.support.notices import alert
-from tests.unit.fairlead.kafka.conftest import fake
 
-__all__ = ["fake"]  # a fixture
 HOUR = dt.timedelta(hours=1)
 
 

@@ -45,9 +45,6 @@ from tests.support.honest_ledgers import ABOARD, HONEST, grant
 from tests.support.kafka.fake_broker import FakeCluster
 from tests.support.kafka.fake_log import FakeLog
 from tests.support.shore.raw_records import BY_NAME, LEDGERS, RECORDS, raw
-from tests.unit.fairlead.kafka.conftest import cluster, fake
-
-__all__ = ["cluster", "fake"]
 
 LEDGER = "custody.tokyo"
 GOOD = [encode(entry) for site, entry in HONEST if site == "tokyo" and entry.log == ABOARD]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import time
 from collections.abc import AsyncIterator, Callable
 
 import pytest
@@ -11,22 +10,10 @@ import pytest
 from fairlead.kafka.admin import create_logs
 from fairlead.kafka.client.appender import Appender
 from fairlead.kafka.client.cluster import Cluster
-from fairlead.kafka.convention import marker_record
 from fairlead.kafka.endpoint import KafkaEndpoint
-from fairlead.kafka.protocol.record import NewRecord
 from fairlead.kafka.protocol.types import TP
 
 MANY = 500
-
-
-def record(text: str, key: str | None = None) -> NewRecord:
-    """Return a record with the present time."""
-    return NewRecord(text.encode(), None if key is None else key.encode(), timestamp_ms=int(time.time() * 1000))
-
-
-def marker() -> NewRecord:
-    """Return a marker that occurs nowhere else."""
-    return marker_record(secrets.token_hex(8).encode(), timestamp_ms=int(time.time() * 1000))
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.errors import AuthenticationFailed, BrokerError, ConnectionLost
 from fairlead.kafka.protocol.types import TP
-from tests.integration.fairlead.kafka.conftest import record
+from tests.support.kafka.records import record
 from tests.support.waits import PATIENCE
 
 pytestmark = pytest.mark.integration

@@ -19,8 +19,8 @@ from fairlead.kafka.protocol.codecs import Codec
 from fairlead.kafka.protocol.errors import Conflict, Fenced, Misplaced
 from fairlead.kafka.protocol.record import NewRecord, encode_batch
 from fairlead.kafka.protocol.types import TP, LogPosition
-from tests.integration.fairlead.kafka.conftest import marker, record
 from tests.support.batches import foreign_batch
+from tests.support.kafka.records import marker, record
 from tests.support.waits import PATIENCE
 
 pytestmark = pytest.mark.integration

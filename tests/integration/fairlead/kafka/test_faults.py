@@ -15,8 +15,8 @@ from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.errors import ConnectionLost
 from fairlead.kafka.protocol.types import TP
 from fairlead.local.sites import LocalSites, SiteSpec
-from tests.integration.conftest import NewSites
-from tests.integration.fairlead.kafka.conftest import marker, record
+from tests.support.kafka.records import marker, record
+from tests.support.sites import NewSites
 from tests.support.waits import PATIENCE
 
 pytestmark = [pytest.mark.long, pytest.mark.integration]

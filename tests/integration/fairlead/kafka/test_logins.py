@@ -28,8 +28,8 @@ from fairlead.local import ports
 from fairlead.local.certificates import Certificates
 from fairlead.local.sites import LocalSites, SiteSpec
 from fairlead.local.state import read_state
-from tests.integration.fairlead.kafka.conftest import marker, record
 from tests.support import oidc
+from tests.support.kafka.records import marker, record
 from tests.support.waits import PATIENCE
 
 pytestmark = [pytest.mark.integration, pytest.mark.processes("own brokers, with listeners for each way to log in")]

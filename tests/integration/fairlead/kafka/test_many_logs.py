@@ -13,7 +13,8 @@ from fairlead.kafka.client.reader import Tail, read_log
 from fairlead.kafka.convention import is_data, is_marker
 from fairlead.kafka.protocol.batch import split, verify_crc
 from fairlead.kafka.protocol.types import TP, LogPosition
-from tests.integration.fairlead.kafka.conftest import MANY, marker, record
+from tests.integration.fairlead.kafka.conftest import MANY
+from tests.support.kafka.records import marker, record
 from tests.support.waits import PATIENCE
 
 pytestmark = pytest.mark.integration

@@ -28,10 +28,7 @@ from tests.support.edge.samples import BOX, IMO, NOW, topology
 from tests.support.kafka.fake_broker import FakeCluster, until
 from tests.support.kafka.fake_log import begin
 from tests.support.raised_alerts import RaisedAlerts
-from tests.unit.fairlead.kafka.conftest import cluster, fake
 from topologies.model import Link, Topology
-
-__all__ = ["cluster", "fake"]  # fixtures
 
 
 def alerts() -> list[Alert]:

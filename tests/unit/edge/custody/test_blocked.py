@@ -27,9 +27,7 @@ from tests.support.acknowledging import AckSession
 from tests.support.edge.port import Port, running
 from tests.support.edge.samples import BOX, BOX_LOG, IMO, NOW_MS, event, reading
 from tests.support.kafka.fake_broker import PRODUCE, FakeCluster, Fault, until
-from tests.unit.fairlead.kafka.conftest import fake
 
-__all__ = ["fake"]  # a fixture
 OTHER = "BIGU1000010"
 NO_LEADER = -1
 SECONDS = 0.4

@@ -11,9 +11,7 @@ from fairlead.records.custody import ClaimEntry
 from tests.support.edge.port import copied, running
 from tests.support.edge.samples import BOX, BOX_LOG, NOW
 from tests.support.kafka.fake_broker import FakeCluster, until
-from tests.unit.fairlead.kafka.conftest import fake
 
-__all__ = ["fake"]  # a fixture
 OTHER = "BIGU1000010"
 OTHER_LOG = f"containers.{OTHER}"
 HOUR = dt.timedelta(hours=1)

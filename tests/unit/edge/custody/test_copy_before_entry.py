@@ -12,9 +12,7 @@ from fairlead.records.custody import ClaimEntry, CustodyEntry
 from tests.support.edge.port import copied, granted_by_sydney, running
 from tests.support.edge.samples import BOX_LOG, NOW, NOW_MS, reading
 from tests.support.kafka.fake_broker import FakeCluster, until
-from tests.unit.fairlead.kafka.conftest import fake
 
-__all__ = ["fake"]  # a fixture
 HOUR = dt.timedelta(hours=1)
 
 

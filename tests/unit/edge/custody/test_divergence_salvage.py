@@ -27,9 +27,6 @@ from fairlead.records.custody import CustodyEntry, ReturnEntry, ledger_entries
 from tests.support.edge.samples import BOX_LOG, NOW, reading
 from tests.support.kafka.fake_broker import FakeCluster
 from tests.support.kafka.fake_log import FakeLog
-from tests.unit.fairlead.kafka.conftest import cluster, fake
-
-__all__ = ["cluster", "fake"]  # fixtures
 
 
 class Ship:

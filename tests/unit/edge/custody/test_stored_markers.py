@@ -11,9 +11,6 @@ from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.protocol.errors import BrokerError
 from tests.support.kafka.fake_broker import FETCH, METADATA, FakeCluster, until
 from tests.support.kafka.fake_log import A, B, marker, put
-from tests.unit.fairlead.kafka.conftest import cluster, fake
-
-__all__ = ["cluster", "fake"]  # fixtures
 
 
 async def test_a_log_that_is_not_served_holds_up_no_other(fake: FakeCluster, cluster: Cluster) -> None:

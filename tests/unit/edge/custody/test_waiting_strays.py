@@ -19,10 +19,8 @@ from fairlead.records.custody import CUSTODY_ORDERS, CustodyOrder, Marker
 from fairlead.records.edge import Stray
 from tests.support.edge.port import Port, copied, granted_by_sydney, running
 from tests.support.edge.samples import BOX_LOG, IMO, NOW, NOW_MS, event, reading
-from tests.unit.fairlead.kafka.conftest import fake
 from tests.support.kafka.fake_broker import FakeCluster, until
 
-__all__ = ["fake"]  # a fixture
 HOUR = dt.timedelta(hours=1)
 
 

@@ -29,9 +29,7 @@ from fairlead.records.custody import CUSTODY_ORDERS, CustodyEntry, CustodyOrder,
 from tests.support.edge.port import Port, copied, granted_by_sydney, running
 from tests.support.edge.samples import BOX_LOG, IMO, NOW, NOW_MS, reading
 from tests.support.kafka.fake_broker import FakeCluster, until
-from tests.unit.fairlead.kafka.conftest import fake
 
-__all__ = ["fake"]  # a fixture
 NO_LEADER = -1
 HOUR = dt.timedelta(hours=1)
 

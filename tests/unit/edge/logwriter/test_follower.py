@@ -19,9 +19,7 @@ from fairlead.kafka.protocol.types import TP, FetchedPartition
 from fairlead.waiting import in_background
 from tests.support.kafka.fake_broker import LIST_OFFSETS, FakeCluster, until
 from tests.support.kafka.fake_log import put
-from tests.unit.fairlead.kafka.conftest import cluster, fake
 
-__all__ = ["cluster", "fake"]  # fixtures
 LOG = TP("custody.tokyo")
 PER_BATCH = 3
 

@@ -25,9 +25,7 @@ from tests.support.edge.samples import BOX_LOG, NOW, NOW_MS, event, reading
 from tests.support.kafka.fake_broker import FakeCluster
 from tests.support.kafka.fake_log import put
 from tests.support.ledgers import LOG, entry
-from tests.unit.fairlead.kafka.conftest import cluster, fake
 
-__all__ = ["cluster", "fake"]  # fixtures
 HOUR = dt.timedelta(hours=1)
 
 

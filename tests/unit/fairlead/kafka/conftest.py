@@ -1,4 +1,4 @@
-"""A scripted cluster and clients of it."""
+"""Two fake brokers, and an appender."""
 
 from __future__ import annotations
 
@@ -12,24 +12,10 @@ from tests.support.kafka.fake_broker import FakeCluster, running
 
 
 @pytest.fixture
-async def fake() -> AsyncIterator[FakeCluster]:
-    """One fake broker, number 0."""
-    async with running() as cluster:
-        yield cluster
-
-
-@pytest.fixture
 async def two() -> AsyncIterator[FakeCluster]:
     """Two fake brokers, numbers 0 and 1."""
     async with running(brokers=2) as cluster:
         yield cluster
-
-
-@pytest.fixture
-async def cluster(fake: FakeCluster) -> AsyncIterator[Cluster]:
-    """A client of ``fake`` with short timeouts."""
-    async with await Cluster.open(fake.endpoint(), client_id="test", request_timeout=2.0) as client:
-        yield client
 
 
 @pytest.fixture
