@@ -34,8 +34,8 @@ from fairlead.records.event import Event
 from fairlead.records.reading import Reading
 from fairlead.records.ship import Environment, Position
 from simulators.fleet.scenario_file import parse as parse_scenario
-from tests.support.edge.router_harness import RouterHarness, sample_messages
 from tests.support.batches import seal
+from tests.support.edge.router_harness import RouterHarness, sample_messages
 from tests.support.edge.samples import IMO, NOW, NOW_MS
 
 _SCENARIOS = Path(__file__).parents[2] / "simulators" / "scenarios"

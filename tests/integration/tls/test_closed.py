@@ -26,9 +26,9 @@ from fairlead.kafka.protocol.errors import AuthenticationFailed, ConnectionLost
 from fairlead.local import mosquitto, processes
 from fairlead.local.registry import LocalSite
 from simulators.voyage.sender import MqttSender
-from tests.support.edge.fleet import until
 from tests.integration.tls.conftest import SITE, Secure
 from tests.integration.tls.elsewhere import relay
+from tests.support.edge.fleet import until
 from tests.support.logins import answer
 from tests.support.mqttsessions import end_session
 from tests.support.waits import PATIENCE

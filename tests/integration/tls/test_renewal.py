@@ -17,8 +17,8 @@ from fairlead.kafka.admin import require_answer
 from fairlead.kafka.endpoint import KafkaEndpoint, MqttEndpoint
 from fairlead.waiting import in_background
 from simulators.voyage.sender import MqttSender
-from tests.support.edge.fleet import EVENTS, Fleet, make_fleet, now, until
 from tests.integration.tls.conftest import SITE, Secure
+from tests.support.edge.fleet import EVENTS, Fleet, make_fleet, now, until
 from tests.support.edge.samples import reading, readings_topic
 
 pytestmark = pytest.mark.integration

@@ -25,8 +25,8 @@ from fairlead.kafka.protocol.record import NewRecord, decode_batch, encode_batch
 from fairlead.records import decoder
 from fairlead.records.alert import Alert
 from fairlead.records.edge import DeadLetter
-from tests.support.raised_alerts import RaisedAlerts
 from tests.support.edge.samples import BOX, BOX_LOG, IMO, event, reading, readings_topic, topology
+from tests.support.raised_alerts import RaisedAlerts
 
 LARGEST_RECORD = 850_000  # bytes; a log takes 1 MiB
 LARGEST_ALERT = 64 * 1024  # it leaves a ship by satellite, before everything else

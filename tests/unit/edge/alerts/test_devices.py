@@ -14,10 +14,10 @@ from edge.alerts.rules import devices
 from edge.messages import ReadingMessage
 from fairlead.names import container_check_digit
 from fairlead.records.alert import Alert, Cause
-from tests.support.edge.router_harness import RouterHarness
 from tests.support.edge.detecting import HOUR, MINUTE, NEIGHBOURS, message, ms
-from tests.unit.edge.alerts.restarting import CRASHES, Ship, said
+from tests.support.edge.router_harness import RouterHarness
 from tests.support.edge.samples import BOX, NOW, reading, readings_topic
+from tests.unit.edge.alerts.restarting import CRASHES, Ship, said
 
 STEP = 15 * MINUTE
 OTHER = NEIGHBOURS[0]

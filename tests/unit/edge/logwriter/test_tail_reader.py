@@ -13,11 +13,9 @@ from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.protocol.errors import CorruptBatch
 from fairlead.kafka.protocol.record import NewRecord
 from fairlead.kafka.protocol.types import TP, FetchedPartition
-from tests.unit.fairlead.kafka.conftest import cluster, fake
-from tests.unit.fairlead.kafka.fake_broker import FakeCluster
-from tests.unit.fairlead.kafka.fake_log import put
+from tests.support.kafka.fake_broker import FakeCluster
+from tests.support.kafka.fake_log import put
 
-__all__ = ["cluster", "fake"]  # fixtures
 LOG, OTHER = TP("events.tokyo"), TP("alerts.tokyo")
 
 

@@ -13,9 +13,9 @@ from fairlead.kafka.protocol.record import NewRecord
 from fairlead.kafka.protocol.types import TP
 from fairlead.records import encode
 from fairlead.waiting import in_background
-from tests.support.ledgers import LOG, entry, refused
 from tests.support.kafka.fake_broker import FETCH, FakeCluster, until
 from tests.support.kafka.fake_log import A, B, C, batch, put
+from tests.support.ledgers import LOG, entry, refused
 
 
 def record(value: bytes) -> NewRecord:
