@@ -17,6 +17,7 @@ from fairlead.custody.ledger import Told
 from fairlead.names import parse_log
 from fairlead.records import UNREADABLE
 from fairlead.records.custody import LedgerEntry, ledger_entries
+from fairlead.records.reading import MOST
 from shore.tables.model import TIME, Column, Table
 from topologies.ledger_trust import Rules, history_rules, sift
 
@@ -118,7 +119,7 @@ def _rows(chain: Chain) -> Iterable[dict[str, Any]]:
             "term": each.term,
             "holder": each.holder,
             "marker_offset": each.marker_offset,
-            "from_offset": each.from_offset,
+            "from_offset": min(each.from_offset, MOST),  # a ledger may name any marker
             "to_offset": each.to_offset,
             "from_date_time": each.event_date_time,
             "to_date_time": each.to_date_time,

@@ -7,10 +7,11 @@ from hypothesis import strategies as st
 
 from fairlead.custody.history import chain
 from fairlead.records.custody import LedgerEntry
+from fairlead.records.reading import MOST
 from shore.source.operations import rows_of
 from shore.tables.custody import rows_of_entries
 from tests.support.examples import examples
-from tests.support.ledgers import LOG, came_back, claimed, histories, refused
+from tests.support.ledgers import LOG, came_back, claimed, entry, histories, refused
 from tests.support.shore.raw_records import LEDGERS, VOYAGE, raw
 
 
@@ -40,3 +41,9 @@ def test_intervals_are_the_chain_in_whatever_order_entries_come(
     assert [tuple(row.values()) for row in found] == [
         (each.term, each.holder, each.marker_offset, each.to_offset, each.lost) for each in wanted
     ]
+
+
+def test_a_marker_at_the_last_offset_that_there_is_makes_an_interval() -> None:
+    rows = rows_of(LEDGERS, raw(("custody.tokyo", entry(1, MOST, "tokyo"))))
+    (row,) = rows_of_entries(rows, None).select(("marker_offset", "from_offset", "to_offset")).to_pylist()
+    assert tuple(row.values()) == (MOST, MOST, None)
