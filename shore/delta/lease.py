@@ -40,13 +40,24 @@ BEAT_SECONDS: Final = 10.0
 DEAD_SECONDS: Final = 60.0
 _FOLDER: Final = "lock"
 _BEAT, _RELEASED = "beat", "released"
+_BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 _held: list[Lease] = []
 
 
+def _machine() -> str:
+    """Return the id of this machine's boot, which no other machine has; empty where the system has none."""
+    try:
+        return _BOOT.read_text().strip()
+    except OSError:
+        return ""
+
+
 class Holder(msgspec.Struct, frozen=True):
-    """The process that holds a term. ``token`` is random for each attempt to take one."""
+    """The process that holds a term. ``token`` is random for each attempt to take one. ``machine`` tells machines with
+    one host name apart."""
 
     host: str = ""
+    machine: str = ""
     pid: int = msgspec.field(default_factory=os.getpid)
     folder: str = ""
     site: str = ""
@@ -60,7 +71,8 @@ class Lease:
     Args:
         base: A storage URL, or a folder that several machines reach.
         site: The site where this process runs shore, for messages.
-        folder: The state folder. The caller holds its lock, so an earlier holder with this host and folder has died.
+        folder: The state folder. The caller holds its lock, so an earlier holder with this host, machine and folder has
+            died.
         on_lost: Called once, from another thread, when another machine has taken the right.
     """
 
@@ -70,6 +82,7 @@ class Lease:
     beat_seconds: float = BEAT_SECONDS
     dead_seconds: float = DEAD_SECONDS
     host: str = field(default_factory=socket.gethostname)
+    machine: str = field(default_factory=_machine)
     site: str = ""
     term: int = 0
     _taken_by: str = ""
@@ -90,7 +103,7 @@ class Lease:
         last = self._newest()
         if last:
             self._await_end(last)
-        own = Holder(host=self.host, folder=self.folder, site=self.site)
+        own = Holder(host=self.host, machine=self.machine, folder=self.folder, site=self.site)
         term = last + 1
         with contextlib.suppress(DeltaError):  # another process was first: version 0 names it
             DeltaTable.create(
@@ -157,7 +170,7 @@ class Lease:
 
     def _await_end(self, term: int) -> None:
         holder = self._holder(term)
-        if (holder.host, holder.folder) == (self.host, self.folder):
+        if (holder.host, holder.machine, holder.folder) == (self.host, self.machine, self.folder):
             return  # it was on this machine, and we hold the folder's lock now
         seen, since = self._last_beat(term), time.monotonic()
         while _RELEASED not in self._files.names(str(term)):

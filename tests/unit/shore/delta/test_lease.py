@@ -26,6 +26,19 @@ def test_two_machines_do_not_write_to_one_shared_folder(tmp_path: Path, monkeypa
         assert second.term == first.term + 1
 
 
+def test_another_machine_of_the_same_name_does_not_take_the_place_of_one_that_writes(tmp_path: Path) -> None:
+    """Machines made from one image may have one name, and their state folders one path."""
+    both = partial(Lease, str(tmp_path), "/var/lib/fairlead", host="ubuntu", beat_seconds=0.05, dead_seconds=PATIENCE)
+    first, other, again = both(machine="one"), both(machine="two"), both(machine="one")
+    first.acquire()
+    with pytest.raises(AlreadyRunningError, match="writes to"):
+        other.acquire()
+    again.acquire()  # at once: a machine knows by its folder's lock that its earlier process is dead
+    assert again.term == first.term + 1
+    for each in (again, first):
+        each.release()
+
+
 def test_tables_in_the_state_folder_have_its_lock_only(tmp_path: Path) -> None:
     for paths in (TablePaths.of(tmp_path), TablePaths.of(tmp_path, str(tmp_path))):
         with only_one(tmp_path, paths) as held:
