@@ -92,7 +92,8 @@ class LogReturnedError(FairleadError):
 
 
 class FeedMovedError(FairleadError):
-    """Another process appended to a customer's feed at the offset where shore was about to append."""
+    """A customer's feed does not end where shore is about to append: another process appended to it, or it lost
+    records."""
 
     retriable = True
     exit_code = ExitCode.UNAVAILABLE

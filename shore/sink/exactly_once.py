@@ -34,10 +34,11 @@ from fairlead.kafka.endpoint import KafkaEndpoint
 from shore.delta.commit import append_once
 from shore.delta.lake import Lake, computed
 from shore.delta.lease import check_lease
-from shore.errors import SplitStateError
+from shore.errors import FeedMovedError, SplitStateError
 from shore.feeds.entitlement import order_of_feeds
 from shore.feeds.readers import FeedReader
-from shore.paths import TablePaths
+from shore.feeds.records import feed_topic
+from shore.paths import CUSTOMERS, TablePaths
 from shore.sink.feed_logs import GIVEN, appending, feed_extents, reading
 from shore.tables.feeds import CUSTOMER_FEED, FEEDS
 
@@ -119,6 +120,7 @@ class FeedSink:
 
         Raises:
             SplitStateError: table ``feeds`` lacks rows that were written to it.
+            FeedMovedError: a feed ends before the last record that a table has of it.
             SiteUnreachableError: Kafka does not answer.
         """
         written = check_whole(lake.paths)
@@ -129,6 +131,12 @@ class FeedSink:
         own_known = {customer: _end_of_own_table(lake.paths, customer) for customer in own}
         gaps = {}
         for customer, extent in extents.items():
+            if extent.end < known.get(customer, 0):
+                hint = "stop shore and run 'fairlead shore rebuild feeds': the customer gets again what is gone"
+                raise _cut_off(customer, extent.end, FEEDS.name, known[customer], hint)
+            if extent.end < own_known.get(customer, 0):
+                hint = f"remove {lake.paths.customer(customer)}: the next run fills it again from the feed"
+                raise _cut_off(customer, extent.end, CUSTOMERS + customer, own_known[customer], hint)
             start = max(extent.start, min(known.get(customer, 0), own_known.get(customer, extent.end)))
             if start < extent.end:
                 gaps[customer] = (start, extent.end)
@@ -184,6 +192,15 @@ class FeedSink:
 
         with ThreadPoolExecutor(_AT_ONCE, "own-tables") as pool:
             list(pool.map(lambda row: commit(row["customer"], row["last"]), last))
+
+
+def _cut_off(customer: str, end: int, table: str, known: int, hint: str) -> FeedMovedError:
+    return FeedMovedError(
+        f"log {feed_topic(customer)} ends at {end:,}, and table {table} has its records up to {known:,}: it was "
+        "truncated or made anew",
+        hint=f"if it stays so, {hint}",
+        log=feed_topic(customer),
+    )
 
 
 def _read(lake: Lake, endpoint: KafkaEndpoint, gaps: Mapping[str, tuple[int, int]], own: frozenset[str]) -> DataFrame:
