@@ -208,6 +208,7 @@ def _write(paths: TablePaths, job: str, sources: Sequence[Any], settings: str, *
     for name, text in contents.items():
         files.write(f"{folder}/{name}", text.encode())
     if folder != job:
+        files.delete(job)  # a query that has begun no batch has left its id
         files.move(folder, job)
 
 

@@ -106,6 +106,16 @@ def test_of_tables_spark_finds_a_batch_before_the_last_so_that_it_need_not_read_
     assert first.read_text() == second.read_text()
 
 
+def test_a_checkpoint_takes_the_place_of_what_a_query_without_a_batch_has_left(tmp_path: Path) -> None:
+    """Shore ran before there was anything to read."""
+    paths, position = checkpoint(tmp_path, {}, [], job="feeds"), TablePosition("t-1", 5, index=-1, snapshot=False)
+    assert not has_begun(paths, "feeds")
+    write_table_checkpoint(paths, "feeds", [position], "{}")
+    found = read_checkpoint(paths, "feeds")
+    assert found is not None
+    assert (found.tables, found.query_id != "q-1") == ((position,), True)
+
+
 def test_a_checkpoint_that_was_written_in_part_is_none_or_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
