@@ -11,16 +11,18 @@ from __future__ import annotations
 import struct
 
 from fairlead.errors import FairleadError
-from fairlead.kafka.convention import PRODUCER_ID, marker_offset
+from fairlead.kafka.convention import FENCE_EPOCH, PRODUCER_ID, marker_offset
 from fairlead.kafka.protocol.batch import CONTROL, TRANSACTIONAL, BatchHeader, Buffer, parse_header
+from replication.batch.header_rewrite import is_foreign
 from replication.batch.prepared import PreparedBatch, same_marker
 from replication.batch.rebuild import RawRecord, raw_records
 
 
-def conflict(source: Buffer, target: Buffer) -> str:
+def conflict(source: Buffer, target: Buffer, *, fences: bool = True) -> str:
     """Return how two batches of one log from two sites contradict each other; empty if they do not.
 
-    Only offsets count at which both have a record other than a filler. There, Fairlead's own batches must be of one
+    Only offsets count at which both have a record other than a filler, or one a fence in place of the other's record
+    (unless ``fences`` is False): no site has lost that one by compaction. There, Fairlead's own batches must be of one
     term, and the records must be equal. Transactional and control batches never contradict, because only the fetch
     answer shows whether they were aborted.
     """
@@ -29,23 +31,27 @@ def conflict(source: Buffer, target: Buffer) -> str:
         return ""
     if (here.attributes | there.attributes) & (CONTROL | TRANSACTIONAL):
         return ""
+    fenced = fences and (_is_fence(here) or _is_fence(there))
+    agree = all if fenced else any
     try:
-        other = {record.offset: record for record in raw_records(target) if not record.is_filler}
-        pairs = [
-            (record, other[record.offset])
-            for record in raw_records(source)
-            if record.offset in other and not record.is_filler
-        ]
+        other = {record.offset: record for record in raw_records(target)}
+        both = [(record, other[record.offset]) for record in raw_records(source) if record.offset in other]
+        pairs = [pair for pair in both if not agree(record.is_filler for record in pair)]
     except FairleadError as error:
         return f"they cannot be compared: {error.what}"
     return (_terms(here, there) or _records(pairs)) if pairs else ""
 
 
 def prepared_conflict(prepared: PreparedBatch, stored: Buffer) -> str:
-    """Return the ``conflict`` between a prepared batch and the stored one; empty if there is none."""
+    """Return the ``conflict`` between a prepared batch and the stored one; empty if there is none. A fence that was
+    appended before it is none: the log may have been promoted meanwhile."""
     source = bytearray(prepared.data)
     struct.pack_into(">q", source, 0, prepared.base)
-    return conflict(source, stored)
+    return conflict(source, stored, fences=False)
+
+
+def _is_fence(header: BatchHeader) -> bool:
+    return is_foreign(header.producer_id) and header.producer_epoch == FENCE_EPOCH
 
 
 def _terms(source: BatchHeader, target: BatchHeader) -> str:

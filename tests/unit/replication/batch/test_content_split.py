@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from fairlead.kafka.convention import PRODUCER_ID
+from fairlead.kafka.convention import FENCE_EPOCH, FOREIGN_PRODUCER_ID, PRODUCER_ID
 from fairlead.kafka.protocol.batch import parse_header
 from fairlead.kafka.protocol.codecs import Codec
 from replication.batch.batch_diff import conflict, prepared_conflict
@@ -129,6 +129,12 @@ def test_contradictions_are_put_into_words() -> None:
     filler = [Made(7, NOW, body(b"fairlead.hole", None, [(b"fairlead", b"filler")]))]
     assert conflict(batch(one), batch(filler, epoch=2)) == ""  # only one site lost it by compaction
     assert conflict(batch(one), stored(8, 8, [Made(8, NOW, one[0].body)])) == ""  # the batches share no offset
+    fence = batch(filler, epoch=FENCE_EPOCH, sequence=0, producer=FOREIGN_PRODUCER_ID)
+    ordinary = batch(one, producer=-1, epoch=-1, sequence=-1)
+    assert "different" in conflict(ordinary, fence)  # the site that was promoted never had this record
+    assert "different" in conflict(fence, ordinary)
+    assert conflict(fence, batch(filler, producer=FOREIGN_PRODUCER_ID, epoch=0)) == ""
+    assert conflict(fence, fence) == ""
     broken = bytearray(batch(one))
     broken[-1] ^= 1
     assert "cannot be compared" in conflict(bytes(broken), batch(one))

@@ -14,13 +14,14 @@ from typing import Any, cast
 import pytest
 
 from fairlead.kafka.client.cluster import Cluster
-from fairlead.kafka.convention import FOREIGN_PRODUCER_ID, PRODUCER_ID
+from fairlead.kafka.convention import FENCE_EPOCH, FOREIGN_PRODUCER_ID, PRODUCER_ID
 from fairlead.kafka.protocol.batch import parse_header
 from fairlead.kafka.protocol.errors import OFFSET_OUT_OF_RANGE
 from fairlead.kafka.protocol.record import NewRecord
-from fairlead.kafka.protocol.types import FetchedPartition, TopicPartition
+from fairlead.kafka.protocol.types import FetchedPartition, ProducerState, TopicPartition
 from replication.batch.header_rewrite import rewrite_header
 from replication.batch.prepared import PreparedBatch
+from replication.batch.rebuild import fence
 from replication.link.fetch_state import tail_mismatch
 from replication.link.fetcher import Fetcher
 from replication.link.source_link import SourceLink
@@ -59,6 +60,9 @@ async def follow(broker: Broker, *answers: FetchedPartition, end: int) -> Mirror
     async with running(broker) as appender:
         replica = appender.replica(LOG, Priority.NORMAL)
         await appender.load_ends([replica])
+        if replica.trouble is not None:  # a fence was seen for the first time
+            replica.trouble = None
+            await appender.load_ends([replica])
         fetcher = fetcher_of(source, appender)
         fetcher.follow(replica)
         task = asyncio.create_task(fetcher.run())
@@ -72,6 +76,36 @@ async def follow(broker: Broker, *answers: FetchedPartition, end: int) -> Mirror
 
 def history(first: int, stop: int, word: bytes, epoch: int = 0) -> bytes:
     return b"".join(stored(n, word + b" %d" % n, epoch) for n in range(first, stop))
+
+
+def fenced(stop: int) -> tuple[Broker, bytes]:
+    """Return a target that was promoted or failed over at ``stop``, and the fence as it is stored there."""
+    broker = Broker(random.Random(1))  # noqa: S311
+    for n in range(stop):
+        made = bytearray(stored(n, b"old %d" % n))
+        rewrite_header(memoryview(made), FOREIGN_PRODUCER_ID, 0, n)
+        broker.log(*LOG).append(bytes(made))
+    broker.log(*LOG).append(bytes(fence(FOREIGN_PRODUCER_ID, 2000)))
+    broker.states[LOG] = (ProducerState(FOREIGN_PRODUCER_ID, FENCE_EPOCH, 0, 2000),)
+    return broker, broker.log(*LOG).at(stop)
+
+
+async def test_a_source_that_went_on_after_a_failover_has_another_record_than_the_fence() -> None:
+    """After a failover is taken back, the record that the source has in the fence's place is not passed over."""
+    broker, _ = fenced(10)
+    replica = await follow(broker, answer(history(10, 13, b"old"), 13), end=13)
+    assert replica.trouble is not None
+    assert replica.trouble.state is LogState.DIVERGED
+    assert "offset 10" in replica.trouble.cause
+    assert broker.log(*LOG).end == 11
+
+
+async def test_a_source_that_has_the_fence_too_goes_on() -> None:
+    """After a promotion is taken back, both sites have the fence."""
+    broker, stored_fence = fenced(10)
+    replica = await follow(broker, answer(stored_fence + history(11, 13, b"old"), 13), end=13)
+    assert replica.trouble is None
+    assert broker.log(*LOG).end == 13
 
 
 async def test_a_source_that_was_shorter_and_went_on_with_other_records() -> None:
