@@ -12,7 +12,7 @@ import struct
 
 from fairlead.errors import FairleadError
 from fairlead.kafka.convention import FENCE_EPOCH, PRODUCER_ID, marker_offset
-from fairlead.kafka.protocol.batch import CONTROL, TRANSACTIONAL, BatchHeader, Buffer, parse_header
+from fairlead.kafka.protocol.batch import BatchHeader, Buffer, parse_header
 from replication.batch.header_rewrite import is_foreign
 from replication.batch.prepared import PreparedBatch, same_marker
 from replication.batch.rebuild import RawRecord, raw_records
@@ -23,13 +23,11 @@ def conflict(source: Buffer, target: Buffer, *, fences: bool = True) -> str:
 
     Only offsets count at which both have a record other than a filler, or one a fence in place of the other's record
     (unless ``fences`` is False): no site has lost that one by compaction. There, Fairlead's own batches must be of one
-    term, and the records must be equal. Transactional and control batches never contradict, because only the fetch
-    answer shows whether they were aborted.
+    term, and the records must be equal. A control batch has no record, and an aborted transaction has fillers for
+    copies.
     """
     here, there = parse_header(source), parse_header(target)
     if min(here.next_offset, there.next_offset) <= max(here.base_offset, there.base_offset):
-        return ""
-    if (here.attributes | there.attributes) & (CONTROL | TRANSACTIONAL):
         return ""
     fenced = fences and (_is_fence(here) or _is_fence(there))
     agree = all if fenced else any

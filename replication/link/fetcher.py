@@ -374,6 +374,7 @@ class Fetcher:
     def _verify_again(self, state: PartitionFetchState) -> None:
         """Compare the tails again, once the source reaches as far as the target; it may have lost what is queued."""
         self._appender.withdraw(state.replica, self)
+        state.is_proven = False
         end = self._ends[state.tp]
         if end < state.replica.end:
             self.seek(state, end)

@@ -88,9 +88,20 @@ class OffsetReset:
                 self._is_damaged(state, found)
             elif problem := conflict(found.batch, stored):
                 self._appender.stop_log(replica, LogState.DIVERGED, f"{self._link.name}: {found.what}: {problem}")
-            else:
-                self._go_on(state, found.end)
+            elif not self._is_compared_farther_back(state, found):
+                self._go_on(state, max(found.end, state.controls_to))
                 state.tail_matches = True
+
+    def _is_compared_farther_back(self, state: PartitionFetchState, found: TailMismatch) -> bool:
+        """Compare what is before a control batch, unless the source was seen to have that. Every transaction ends with
+        such a batch, and its copy is a filler, whatever is before it."""
+        header = parse_header(found.batch)
+        if state.is_proven or not header.is_control or header.base_offset == 0:
+            return False
+        reached = max(found.end, state.controls_to)
+        self._fetcher.verify_tail(state, header.base_offset)
+        state.controls_to = reached
+        return True
 
     def _stop_unreadable(self, state: PartitionFetchState, error: WireError) -> None:
         """Stop a log that the target cannot read now; it is tried again."""

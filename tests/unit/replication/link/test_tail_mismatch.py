@@ -15,13 +15,14 @@ import pytest
 
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.convention import FENCE_EPOCH, FOREIGN_PRODUCER_ID, PRODUCER_ID
-from fairlead.kafka.protocol.batch import parse_header
+from fairlead.kafka.protocol.batch import CONTROL, TRANSACTIONAL, parse_header
 from fairlead.kafka.protocol.errors import OFFSET_OUT_OF_RANGE
 from fairlead.kafka.protocol.record import NewRecord
 from fairlead.kafka.protocol.types import FetchedPartition, ProducerState, TopicPartition
 from replication.batch.header_rewrite import rewrite_header
-from replication.batch.prepared import PreparedBatch
-from replication.batch.rebuild import fence
+from replication.batch.prepare import prepare_batches
+from replication.batch.prepared import Gap, PreparedBatch, RejectedBatch
+from replication.batch.rebuild import fence, fillers
 from replication.link.fetch_state import tail_mismatch
 from replication.link.fetcher import Fetcher
 from replication.link.source_link import SourceLink
@@ -33,6 +34,8 @@ from replication.target.mirror import LastBatch, MirrorPartition
 from tests.support.batches import foreign_batch
 from tests.support.replication.broker import NOT_LEADER, Broker, running
 from tests.support.replication.scripted import NOTHING, FakeLink, Source
+from tests.support.replication.source_logs import NOW, Made, SourceLog, body
+from tests.support.replication.source_logs import stored as kept
 from topologies.model import Priority
 
 LOG = TopicPartition("orders.europe")
@@ -172,6 +175,95 @@ async def test_a_new_leader_with_the_same_records_goes_on() -> None:
     )
     assert replica.trouble is None
     assert broker.log(*LOG).end == 12
+
+
+def transactions(words: str, *, aborted: str = "", epoch: int = 0) -> SourceLog:
+    """Return a log with a transaction of two records for each letter, and the marks of two that end together."""
+    log = SourceLog()
+    for word in words:
+        records = [Made(log.end + n, NOW, body(b"k", word.encode() * (n + 1))) for n in range(2)]
+        log.batches.append(kept(log.end, log.end + 1, records, producer=5, epoch=0, sequence=7, flags=TRANSACTIONAL))
+        if word in aborted:
+            log.aborted.append((5, log.end, log.end + 2))
+        for at in (log.end + 2, log.end + 3):
+            mark = [Made(at, NOW, body(b"\0\0\0\1", b"\0\0\0\0\0\0"))]
+            log.batches.append(kept(at, at, mark, producer=5 + at % 2, epoch=0, flags=TRANSACTIONAL | CONTROL))
+        log.end += 4
+    log.batches = [each[:12] + struct.pack(">i", epoch) + each[16:] for each in log.batches]
+    return log
+
+
+class Transactional(Source):
+    """A source that answers each fetch from its log."""
+
+    def __init__(self, history: SourceLog) -> None:
+        super().__init__(end=history.end, log=LOG)
+        self.history = history
+
+    async def poll(self, **_: Any) -> dict[TopicPartition, FetchedPartition]:
+        while (at := self.followed.get(LOG, self.end)) >= self.end:
+            self.exhausted.set()
+            await asyncio.sleep(0)
+        records, aborted = self.history.answer(at, 9)
+        return {LOG: FetchedPartition(0, self.end, self.end, 0, tuple(aborted), records)}
+
+
+def copied(log: SourceLog) -> Broker:
+    """Return a target with a copy of a log."""
+    broker = Broker(random.Random(1))  # noqa: S311
+    for step in prepare_batches(*log.answer(0, 99)[:1], 0, log.answer(0, 99)[1]):
+        assert not isinstance(step, RejectedBatch)
+        for made in fillers(step) if isinstance(step, Gap) else [step]:
+            broker.log(*LOG).append(bytes(made.data))
+    assert broker.log(*LOG).end == log.end
+    return broker
+
+
+async def copied_or_stopped(replica: MirrorPartition, source: Source) -> None:
+    async with asyncio.timeout(10):
+        while replica.trouble is None and replica.end < source.end:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(
+    ("now", "aborted", "state"),
+    [
+        ("abcd", "", None),
+        ("abcd", "c", None),
+        ("abxd", "", LogState.DIVERGED),
+        ("abxd", "x", LogState.DIVERGED),
+    ],
+)
+async def test_transactions_are_told_apart_by_their_records(now: str, aborted: str, state: LogState | None) -> None:
+    """A log of transactions ends with marks, which are the same whatever is before them."""
+    broker, source = copied(transactions("abc", aborted=aborted)), Transactional(transactions(now, aborted=aborted))
+    async with running(broker) as appender:
+        replica = appender.replica(LOG, Priority.NORMAL)
+        await appender.load_ends([replica])
+        fetcher = fetcher_of(source, appender)
+        fetcher.follow(replica)
+        task = asyncio.create_task(fetcher.run())
+        await copied_or_stopped(replica, source)
+        task.cancel()
+    assert (replica.trouble and replica.trouble.state) == state
+    assert broker.log(*LOG).end == (source.end if state is None else 12)
+
+
+@pytest.mark.parametrize(("now", "state"), [("abcd", None), ("axcd", LogState.DIVERGED)])
+async def test_a_new_leader_with_other_transactions_is_told_by_their_records(now: str, state: LogState | None) -> None:
+    broker, source = Broker(random.Random(1)), Transactional(transactions("ab"))  # noqa: S311
+    async with running(broker) as appender:
+        replica = appender.replica(LOG, Priority.NORMAL)
+        await appender.load_ends([replica])
+        fetcher = fetcher_of(source, appender)
+        fetcher.follow(replica)
+        task = asyncio.create_task(fetcher.run())
+        await copied_or_stopped(replica, source)
+        source.history, source.end = transactions(now, epoch=1), 16
+        await copied_or_stopped(replica, source)
+        task.cancel()
+    assert (replica.trouble and replica.trouble.state) == state
+    assert broker.log(*LOG).end == (16 if state is None else 8)
 
 
 def test_a_term_of_more_than_2_to_the_31_records_goes_on() -> None:
