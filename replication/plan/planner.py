@@ -517,6 +517,7 @@ class Planner:
 
     @staticmethod
     def _source(source_link: SourceLink, tp: TopicPartition) -> LinkSource:
-        return LinkSource(
-            source_link.name, source_link.link.from_, source_link.ends.get(tp), source_link.link.rate is not None
-        )
+        """Return a link as the choice sees it. The end of a writer by name does not count: if it has less than the
+        target, it has lost records, and only its fetcher says so."""
+        end = None if source_link.rules.is_origin(tp.topic) else source_link.ends.get(tp)
+        return LinkSource(source_link.name, source_link.link.from_, end, source_link.link.rate is not None)

@@ -376,6 +376,24 @@ async def test_an_unavailable_log_is_retried_once_the_plan_has_stopped_it(*, at_
     assert tp in fetcher.logs and not link.troubles and not [*world.appender.troubles()]
 
 
+async def test_a_writer_that_lost_records_is_followed_until_its_link_says_so() -> None:
+    """It has fewer records than another source. Unless it is asked for the copy's last batch, nobody is told."""
+    world, tp = World(), TopicPartition("orders.tokyo")
+    tokyo, singapore = world.links["tokyo"], world.links["singapore"]
+    world.ends[tp] = singapore.ends[tp] = 110
+    singapore.there = {tp.topic: 1}
+    singapore.list_topics()
+    await world.settle()
+    assert singapore.fetched == {tp}
+    tokyo.there, tokyo.ends[tp] = {tp.topic: 1}, 50
+    tokyo.list_topics()
+    await world.settle()
+    assert (tokyo.fetched, singapore.fetched) == ({tp}, set())
+    tokyo.stop_log(tp, LogState.SOURCE_TRUNCATED, "it ends at 50")
+    await world.settle()
+    assert (tokyo.fetched, singapore.fetched) == (set(), {tp})
+
+
 async def test_a_promoted_topic_gets_no_partitions_that_its_old_writer_adds() -> None:
     """The plan that sees them first follows none of them, nor makes them here."""
     world = World()
