@@ -217,13 +217,16 @@ class MirrorPartition:
 
         Returns:
             The batch to send now with its feed, or None; the bytes dropped from the queue because the log already has
-            them or they are beyond its limit; and a step that does not follow the log's end, or None.
+            them or they are beyond its limit; and a step that does not follow the log's end, or ends there as another
+            batch than the log's last one, or None.
         """
         dropped = 0
         while self.queue:
             waiting = self.queue[0]
             step = waiting.step
             if step.stop <= self.sent or (self.limit is not None and step.base >= self.limit):
+                if self._is_beside_tail(waiting):
+                    return None, dropped, waiting
                 self._pop_first()
                 dropped += waiting.size
                 if isinstance(step, PreparedBatch) and self._is_tail(step):
@@ -285,6 +288,18 @@ class MirrorPartition:
     def _is_tail(self, prepared: PreparedBatch) -> bool:
         tail = self.tail
         return tail is not None and (prepared.base, prepared.stop, prepared.crc) == (tail.base, self.sent, tail.crc)
+
+    def _is_beside_tail(self, waiting: Waiting) -> bool:
+        """Return whether another batch ends where the log's last one does: perhaps no later one shows a difference."""
+        step = waiting.step
+        return (
+            isinstance(step, PreparedBatch)
+            and not step.positions
+            and self.tail is not None
+            and step.stop == self.sent
+            and not self._is_tail(step)
+            and self.is_unproven(waiting)
+        )
 
     def _fill(self, queue: deque[Waiting], gap: Gap, feed: Feed) -> None:
         """Replace the first step, a gap, with its first filler batch and the rest of the gap; skip what is stored."""

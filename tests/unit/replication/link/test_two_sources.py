@@ -86,6 +86,12 @@ class Source:
         self.may_answer = asyncio.Event()
         self.moved = asyncio.Event()
 
+    def grow(self, batches: Sequence[bytes]) -> None:
+        """Append batches."""
+        self.batches = [*self.batches, *batches]
+        self.end = parse_header(self.batches[-1]).next_offset
+        self.moved.set()
+
     def fetch_session(self, **_: Any) -> Source:
         return self
 
@@ -416,6 +422,20 @@ async def test_histories_that_part_later_are_never_put_together(order: Sequence[
     async with following(*map(Source, logs)) as target:
         await answer_in(order, target)
         assert target.stored in [log[: len(target.stored)] for log in logs]
+        assert target.replica.trouble is not None
+        assert target.replica.trouble.state is LogState.DIVERGED
+
+
+async def test_histories_that_part_at_their_ends_are_reported() -> None:
+    """Also if nothing follows, and both sources were seen to have the same records before."""
+    same = ordinary(6, b"same")
+    sources = Source(same), Source(same)
+    async with following(*sources) as target:
+        await answer_in((0, 1), target)
+        for source, word in zip(sources, (b"one", b"other"), strict=True):
+            source.grow(ordinary(7, word)[6:])
+            await settle(target)
+        assert len(target.stored) == 7
         assert target.replica.trouble is not None
         assert target.replica.trouble.state is LogState.DIVERGED
 
