@@ -372,11 +372,12 @@ class Fetcher:
         return TailMismatch(f"the batch before {proven}", proven, bytes(records[first.start : first.stop]))
 
     def _verify_again(self, state: PartitionFetchState) -> None:
-        """Compare the tails again, once the source reaches as far as the target; it may have lost what is queued."""
+        """Compare the tails again, once the source reaches as far as the target; it may have lost what is queued. The
+        site that writes the log does so now, or has lost records."""
         self._appender.withdraw(state.replica, self)
         state.is_proven = False
         end = self._ends[state.tp]
-        if end < state.replica.end:
+        if end < state.replica.end and not self._rules.is_origin(state.tp.topic):
             self.seek(state, end)
             state.is_short = True
         else:

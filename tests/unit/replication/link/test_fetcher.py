@@ -403,6 +403,51 @@ async def run_to_the_end(fetcher: Fetcher, source: Source) -> None:
     running.cancel()
 
 
+@pytest.mark.parametrize("is_origin", [True, False])
+@pytest.mark.parametrize("end", [1, 2], ids=["it ends there", "its answer was behind"])
+async def test_a_source_that_answers_with_nothing_is_asked_where_it_ends(end: int, *, is_origin: bool) -> None:
+    """A follower, or a new leader, may not know yet that the record before the target's end is committed: the
+    comparison is still due then."""
+    last, following = stored(1, b"a"), stored(2, b"b")
+    source = Source(FetchedPartition(0, 1, 1, 0, (), NOTHING), end=end)
+    if end == 2:
+        source.answers.append(FetchedPartition(0, 3, 3, 0, (), memoryview(bytearray(last + following))))
+    sink, link = Sink(), FakeLink(is_origin=is_origin)
+    await follow_behind(last, source, sink, link)
+    assert [state for _, state, _ in link.troubles] == [LogState.SOURCE_TRUNCATED] * (end == 1 and is_origin)
+    assert sink.stopped == []
+    assert [(step.base, step.stop) for step in sink.steps] == [(2, 3)] * (end == 2)
+
+
+async def test_a_writer_that_ends_before_the_target_after_an_election_is_reported() -> None:
+    """Its new leader has lost records that another link has brought, and what it answers is from before the target's
+    end."""
+    last, other = bytearray(stored(1, b"a")), bytearray(stored(2, b"x"))
+    last[12:16], other[12:16] = bytes((0, 0, 0, 3)), bytes((0, 0, 0, 5))  # the leaders' epochs
+    header = parse_header(last)
+    replica = MirrorPartition(LOG, Priority.CONTROL)
+    replica.set_end(2, LastBatch(header.producer_id, 1, 0, 1, header.crc), 0)
+
+    class Elected(Source):
+        async def poll(self, **_: Any) -> dict[TopicPartition, FetchedPartition]:
+            if len(self.answers) == 2:
+                replica.set_end(9, LastBatch(header.producer_id, 1, 0, 8, 0), 0)
+            return await super().poll()
+
+    source = Elected(
+        FetchedPartition(0, 2, 2, 0, (), memoryview(last)),
+        FetchedPartition(0, 3, 3, 0, (), memoryview(other)),
+        FetchedPartition(OFFSET_OUT_OF_RANGE, -1, -1, -1, (), NOTHING),
+        end=3,
+    )
+    sink, troubles = Sink(), list[LogState]()
+    fetcher = fetcher_of(source, sink, troubles, is_origin=True)
+    fetcher.follow(replica)
+    await run_to_the_end(fetcher, source)
+    assert source.positions == [1, 2, 8]
+    assert troubles == [LogState.SOURCE_TRUNCATED]
+
+
 @pytest.mark.parametrize(("code", "state"), [(UNKNOWN_TOPIC_ID, LogState.SOURCE_RECREATED), (29, LogState.UNAVAILABLE)])
 async def test_a_log_that_the_source_refuses_is_in_trouble_and_not_searched_for(code: int, state: LogState) -> None:
     """A log that the source refuses is in trouble; the fetcher does not ask for its start and end.
