@@ -43,6 +43,7 @@ from fairlead.kafka.client.cluster import PRODUCE, Cluster
 from fairlead.kafka.convention import FOREIGN_EPOCH, FOREIGN_PRODUCER_ID, PRODUCER_ID
 from fairlead.kafka.protocol.batch import verify_crc
 from fairlead.kafka.protocol.errors import (
+    OFFSET_OUT_OF_RANGE,
     UNKNOWN_TOPIC_OR_PARTITION,
     BrokerError,
     CorruptBatch,
@@ -515,12 +516,12 @@ class TargetAppender:
         """Return the stored batch that contains an offset or follows it; None if there is none.
 
         Raises:
-            WireError: the target cannot be reached, or answers with a retriable error.
+            WireError: the target cannot be reached, or the log not be read.
         """
         try:
             found = await first_batch(self._cluster, tp, offset)
         except BrokerError as error:
-            if error.retriable:
+            if error.code != OFFSET_OUT_OF_RANGE:
                 raise
             return None
         return None if found is None else found.data

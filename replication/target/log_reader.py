@@ -24,7 +24,7 @@ from fairlead.kafka.protocol.batch import (
     split,
     verify_crc,
 )
-from fairlead.kafka.protocol.errors import CorruptBatch, WireError, broker_error
+from fairlead.kafka.protocol.errors import OFFSET_OUT_OF_RANGE, CorruptBatch, WireError, broker_error
 from fairlead.kafka.protocol.types import FetchedPartition, TopicPartition
 from replication.batch.header_rewrite import canonical_crc
 from replication.batch.prepared import PreparedBatch
@@ -204,8 +204,8 @@ async def read_tails(
 async def stored_at(
     cluster: Cluster, offsets: Mapping[TopicPartition, int], *, seconds: float | None = None
 ) -> dict[TopicPartition, StoredHeader | WireError]:
-    """Read the headers of the batches that contain these offsets. Leave out logs that have none there (deleted, or not
-    readable yet). The result has the error of a log that cannot be read now, or whose batch is damaged.
+    """Read the headers of the batches that contain these offsets. Leave out logs that have none there (deleted). The
+    result has the error of a log that cannot be read, or whose batch is damaged.
 
     Args:
         seconds: As for ``Cluster.end_offsets``.
@@ -222,10 +222,10 @@ async def stored_at(
         )
         answered = {tp: part for tp, part in answers.items() if part.error_code or len(part.records) >= HEADER_BYTES}
         for tp, part in answered.items():
+            if part.error_code == OFFSET_OUT_OF_RANGE:
+                continue
             if part.error_code:
-                refusal = broker_error(part.error_code, tp)
-                if refusal.retriable:
-                    out[tp] = refusal
+                out[tp] = broker_error(part.error_code, tp)
                 continue
             try:
                 header = parse_header(part.records)

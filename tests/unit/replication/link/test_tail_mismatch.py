@@ -302,8 +302,9 @@ async def test_a_copy_with_another_id_of_the_range_is_proven_by_its_checksum() -
     assert tail_mismatch(tail, 1, memoryview(bytearray(history(0, 1, b"other")))) is not None
 
 
-async def test_a_target_that_cannot_tell_now_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A target that cannot be read at the moment proves nothing.
+@pytest.mark.parametrize("code", [NOT_LEADER, -1])
+async def test_a_target_that_cannot_tell_now_proves_nothing(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A target that cannot be read at the moment proves nothing, whether its broker calls that an error that passes.
 
     Its last batch has other bounds than the source's, and cannot be read now.
     """
@@ -316,7 +317,7 @@ async def test_a_target_that_cannot_tell_now_proves_nothing(monkeypatch: pytest.
         asked += 1
         if asked == 1:  # the check under test
             return await real(positions, **more)
-        return {tp: FetchedPartition(NOT_LEADER, -1, -1, -1, (), NOTHING) for tp in positions}
+        return {tp: FetchedPartition(code, -1, -1, -1, (), NOTHING) for tp in positions}
 
     monkeypatch.setattr(broker, "fetch", fetch)
     two = bytearray(foreign_batch([NewRecord(b"new", timestamp_ms=n) for n in (1, 2)], offset=0))

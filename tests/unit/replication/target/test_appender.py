@@ -17,7 +17,12 @@ from hypothesis import strategies as st
 from fairlead.kafka.convention import FOREIGN_PRODUCER_ID, term_batch
 from fairlead.kafka.protocol import fetch_codec
 from fairlead.kafka.protocol.batch import parse_header
-from fairlead.kafka.protocol.errors import LEADER_NOT_AVAILABLE, ConnectionLost, broker_error
+from fairlead.kafka.protocol.errors import (
+    LEADER_NOT_AVAILABLE,
+    TOPIC_AUTHORIZATION_FAILED,
+    ConnectionLost,
+    broker_error,
+)
 from fairlead.kafka.protocol.record import NewRecord
 from fairlead.kafka.protocol.types import ProduceResult, ProducerState, TopicPartition
 from replication.batch.header_rewrite import rewrite_header
@@ -349,7 +354,9 @@ async def test_no_log_that_clients_may_be_writing_here_waits_for_the_leader_of_a
             sending.cancel()
 
 
-@pytest.mark.parametrize("answer", ["the last batch is refused", "its header is damaged", "producers are refused"])
+@pytest.mark.parametrize(
+    "answer", ["the last batch is refused", "it may not be read", "its header is damaged", "producers are refused"]
+)
 async def test_a_log_whose_last_batch_cannot_be_read_holds_up_no_other_that_is_to_be_followed(
     answer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -365,6 +372,8 @@ async def test_a_log_whose_last_batch_cannot_be_read_holds_up_no_other_that_is_t
         found = await fetch(positions, **more)
         if bad in found and answer == "the last batch is refused":
             found[bad] = fetch_codec.failed(LEADER_NOT_AVAILABLE)
+        if bad in found and answer == "it may not be read":
+            found[bad] = fetch_codec.failed(TOPIC_AUTHORIZATION_FAILED)
         if bad in found and answer == "its header is damaged":
             found[bad].records[16] = 0x7F
         return found
