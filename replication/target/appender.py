@@ -481,6 +481,7 @@ class TargetAppender:
             each.set_end(end, tail, generation)
             if each.trouble is not None and each.trouble.state is LogState.UNAVAILABLE:
                 each.trouble = None
+                self._changes.add([each.tp.topic])  # the plan may have stopped it
 
     def _stop_unreadable(
         self, replica: MirrorPartition, error: WireError, late: dict[TopicPartition, WireError] | None

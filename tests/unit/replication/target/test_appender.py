@@ -392,6 +392,20 @@ async def test_a_log_whose_last_batch_cannot_be_read_holds_up_no_other_that_is_t
     assert (replicas[1].trouble, replicas[1].end) == (None, 1)
 
 
+async def test_a_log_that_is_available_again_is_planned() -> None:
+    """The end of a doubtful log is read as soon as the target answers. The plan may have stopped the log by then."""
+    broker, tp = Broker(LUCK()), TopicPartition(TOPIC)
+    broker.log(TOPIC)
+    async with running(broker) as appender:
+        replica = appender.replica(tp, Priority.NORMAL)
+        await appender.load_ends([replica])
+        appender.stop_log(replica, LogState.UNAVAILABLE, "its last batch cannot be read")
+        appender._changes.take()  # noqa: SLF001 - the plan stops it
+        await appender.load_ends([replica])
+        assert replica.trouble is None
+        assert appender._changes.take() == {TOPIC}  # noqa: SLF001
+
+
 async def test_a_topic_that_was_deleted_and_made_again_is_begun_anew() -> None:
     """The broker refuses what was meant for the old topic; the plan is told that the log is missing."""
     broker, tp = Broker(LUCK()), TopicPartition(TOPIC)
