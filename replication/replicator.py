@@ -222,6 +222,7 @@ class Replicator:
 
     def _troubles(self) -> dict[TopicPartition, LogTrouble]:
         found = itertools.chain(
+            *(source_link.unserved.items() for source_link in self._source_links),
             *(source_link.troubles.items() for source_link in self._source_links),
             self._planner.waiting.items(),
             self._appender.troubles() if self._appender else (),

@@ -44,6 +44,7 @@ LOG_BYTES: Final = 1 << 20
 BUSY_BYTES: Final = 256 << 10  # an answer of this size means catching up: no pause
 PACE: Final = (0.02, 0.25)  # seconds between polls that bring little, so that traffic of many logs shares them
 PAUSE_SECONDS: Final = 1.0  # seconds until a paused log is started again
+UNSERVED_SECONDS: Final = 10.0  # until a log that no broker of the source serves is shown: leaders move in less
 PACE_PER_LOG: Final = 50e-6  # a broker spends about 12 microseconds on each log of a session at each poll
 
 
@@ -85,6 +86,7 @@ class Fetcher:
         self._unstarted: set[TopicPartition] = set()  # empty replicas without a first offset yet
         self._paused: dict[TopicPartition, _Pause] = {}
         self._mismatches: dict[TopicPartition, TailMismatch] = {}  # the source's last batch differs from the target's
+        self._unserved: set[TopicPartition] = set()  # logs that are shown as not served
         self._has_logs = asyncio.Event()
 
     # ---- called by the plan and the appender
@@ -117,6 +119,7 @@ class Fetcher:
             self._paused.pop(tp, None)
             self._mismatches.pop(tp, None)
             self._session.forget(tp)
+            self._show_unserved()
             self._wakeup.request()
 
     def rewind(self, tp: TopicPartition, end: int) -> None:
@@ -208,6 +211,7 @@ class Fetcher:
             max_bytes=asked,
             partition_max_bytes=min(asked, max(LOG_BYTES, asked // max(len(self), 1))),
         )
+        self._show_unserved()
         got = sum(len(part.records) for part in answer.values())
         self._sizer.observe(asked, got, self._session.seconds)
         self._counters.fetched_bytes += got
@@ -230,6 +234,15 @@ class Fetcher:
         if got < BUSY_BYTES and answer and self.priority not in EVERY_SOURCE:
             pace = min(max(len(self) * PACE_PER_LOG, PACE[0]), PACE[1])
             await asyncio.sleep(max(0.0, began + pace - time.monotonic()))
+
+    def _show_unserved(self) -> None:
+        """Show the logs that no broker of the source serves; they are still asked for."""
+        found = self._session.unserved(UNSERVED_SECONDS)
+        for tp in self._unserved - found.keys():
+            self._link.unserved.pop(tp, None)
+        for tp, code in found.items():
+            self._link.show_unserved(tp, code)
+        self._unserved = {*found}
 
     def _process_partition(self, tp: TopicPartition, part: FetchedPartition) -> bool:
         """Queue one log's part of an answer; False if the source does not have the requested offset, or may end before

@@ -19,7 +19,7 @@ from fairlead.errors import FairleadError
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.client.metadata import NO_LEADER, TopicChanges
 from fairlead.kafka.endpoint import KafkaEndpoint
-from fairlead.kafka.protocol.errors import RequestTimeout
+from fairlead.kafka.protocol.errors import RequestTimeout, broker_error
 from fairlead.kafka.protocol.types import TopicPartition
 from fairlead.waiting import Patience, wait_set
 from replication.batch.prepared import PreparedBatch
@@ -171,6 +171,7 @@ class SourceLink:
             str, int
         ] = {}  # the source's topics that this link may carry, with their number of partitions
         self.troubles: dict[TopicPartition, LogTrouble] = {}  # logs that cannot be copied from this source
+        self.unserved: dict[TopicPartition, LogTrouble] = {}  # followed logs that no broker of the source serves now
         self._teller = TroubleTeller(log)
         self.cut_off: dict[TopicPartition, LogTrouble] = {}  # logs whose history at this source a seizure cut off
         self.beyond: dict[
@@ -232,6 +233,15 @@ class SourceLink:
             self._teller.tell(tp, state, cause)
             self.troubles[tp] = LogTrouble(state, cause, now(), self.name, hint)
             self.replan(tp.topic)
+
+    def show_unserved(self, tp: TopicPartition, code: int) -> None:
+        """Show that no broker of the source serves a log, which goes on being asked for, and the last error."""
+        known, error = self.unserved.get(tp), broker_error(code, tp)
+        cause = f"{self.name}: no broker of the source serves it: {error.what}"
+        if known is None or known.cause != cause:
+            self._teller.tell(tp, LogState.UNAVAILABLE, cause)
+            since = now() if known is None else known.since
+            self.unserved[tp] = LogTrouble(LogState.UNAVAILABLE, cause, since, self.name, error.hint)
 
     def mark_cut_off(self, tp: TopicPartition, seizure: Seizure) -> None:
         """Stop copying a log whose history here was cut off by a seizure, until the source has rebuilt it."""
@@ -352,6 +362,7 @@ class SourceLink:
 
     def _on_lost(self) -> None:
         self._fetchers.clear()
+        self.unserved.clear()
         self._changes.add(self._known_topics())
 
     def _known_topics(self) -> set[str]:

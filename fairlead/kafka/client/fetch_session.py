@@ -22,6 +22,8 @@ from fairlead.kafka.protocol.errors import (
     FETCH_SESSION_ID_NOT_FOUND,
     FETCH_SESSION_TOPIC_ID_ERROR,
     INVALID_FETCH_SESSION_EPOCH,
+    NETWORK_EXCEPTION,
+    REQUEST_TIMED_OUT,
     UNKNOWN_TOPIC_ID,
     ConnectionLost,
     RequestTimeout,
@@ -145,6 +147,7 @@ class FetchSession:
         self._unrouted: dict[TP, None] = {}
         self._failures: dict[TP, int] = {}
         self._retry_at: dict[TP, float] = {}
+        self._unserved: dict[TP, tuple[float, int]] = {}  # since when (loop's clock) they fail, and the last error
         self._woken = asyncio.Event()
         self._cut_wanted = False  # long polls are cut short as soon as new logs are routed
         self.received = 0  # total bytes of all answers, with their frame headers
@@ -173,6 +176,12 @@ class FetchSession:
         self._preferred.pop(log, None)
         self._failures.pop(log, None)
         self._retry_at.pop(log, None)
+        self._unserved.pop(log, None)
+
+    def unserved(self, seconds: float) -> dict[TP, int]:
+        """Return the logs that no broker has served for so many seconds, each with the code of its last error."""
+        now = self._loop.time()
+        return {log: code for log, (since, code) in self._unserved.items() if now - since >= seconds}
 
     async def poll(
         self, *, max_wait_ms: int = 500, max_bytes: int = 16 << 20, partition_max_bytes: int = 1 << 20
@@ -273,7 +282,7 @@ class FetchSession:
         for log in groups.pop(NO_LEADER, ()):
             code = self._cluster.metadata.why_no_leader(log)
             if is_retriable(code):
-                self._delay(log)
+                self._delay(log, code)
             else:
                 self._report(log, code, results)
         for node, logs in groups.items():
@@ -314,7 +323,8 @@ class FetchSession:
         if node is not None:
             self._sessions[node].remove(log)
 
-    def _delay(self, log: TP) -> None:
+    def _delay(self, log: TP, code: int) -> None:
+        self._unserved[log] = self._unserved.get(log, (self._loop.time(), 0))[0], code
         failures = self._failures.get(log, 0)
         self._failures[log] = failures + 1
         self._retry_at[log] = self._loop.time() + backoff(failures, _SLOWEST_ROUTE)
@@ -401,7 +411,7 @@ class FetchSession:
             if error is None:
                 self._take(node, request.result(), results)
                 continue
-            self._abandon(node)
+            self._abandon(node, REQUEST_TIMED_OUT if isinstance(error, RequestTimeout) else NETWORK_EXCEPTION)
             if isinstance(error, RequestTimeout):
                 self._patience.note_late()
             if not isinstance(error, ConnectionLost | RequestTimeout):
@@ -428,20 +438,20 @@ class FetchSession:
                     self._prefer(log, answer.preferred[key])
             elif content.error_code == 0:
                 results[log] = content
-                if self._failures:
-                    self._failures.pop(log, None)
-                    self._retry_at.pop(log, None)
             elif is_retriable(content.error_code) or log in self._preferred:  # the leader says whether it is an error
                 self._leave_follower(log)
                 self._leave_home(log)
-                self._delay(log)
+                self._delay(log, content.error_code)
             else:
                 self._report(log, content.error_code, results)
+        for log in [each for each in self._failures if self._home.get(each) == node]:
+            if session.logs[log] in session.sent:  # it was asked for, and there is no error
+                del self._failures[log], self._retry_at[log], self._unserved[log]
 
-    def _abandon(self, node: int) -> None:
+    def _abandon(self, node: int, code: int) -> None:
         """Drop the session of a lost connection, and look up the leaders of its logs again."""
         session = self._sessions.pop(node)
         for log in session.logs:
             self._home.pop(log, None)
             self._leave_follower(log)
-            self._delay(log)
+            self._delay(log, code)

@@ -38,7 +38,11 @@ class Source:
         self.positions: list[int] = []
         self.followed: dict[TopicPartition, int] = {}
         self.asked: list[TopicPartition] = []  # start offsets of the logs
+        self.late: dict[TopicPartition, int] = {}  # logs that no broker serves, with the code of the last error
         self.exhausted = asyncio.Event()
+
+    def unserved(self, _seconds: float) -> dict[TopicPartition, int]:
+        return self.late
 
     def fetch_session(self, **_: Any) -> Source:
         return self
@@ -128,6 +132,7 @@ class FakeLink:
         self.budget = LinkBudget(None, now=time.monotonic())
         self.counters = Counters()
         self.ends: dict[TopicPartition, int] = {}
+        self.unserved: dict[TopicPartition, int] = {}
         self.rules = cast(SourceRules, self)
         self.troubles: list[tuple[TopicPartition, LogState, str]] = []
         self.beyond: list[tuple[TopicPartition, SourceReach]] = []
@@ -140,6 +145,9 @@ class FakeLink:
 
     def stop_log(self, tp: TopicPartition, state: LogState, cause: str, hint: str = "") -> None:
         self.troubles.append((tp, state, cause))
+
+    def show_unserved(self, tp: TopicPartition, code: int) -> None:
+        self.unserved[tp] = code
 
     def mark_cut_off(self, tp: TopicPartition, seizure: Seizure) -> None:
         self.cut_off.append((tp, seizure))

@@ -403,6 +403,22 @@ async def run_to_the_end(fetcher: Fetcher, source: Source) -> None:
     running.cancel()
 
 
+async def test_a_log_that_no_broker_of_the_source_serves_is_shown_until_one_does() -> None:
+    """The link is up and serves other logs, and the log stays followed."""
+
+    class Late(Source):
+        async def poll(self, **_: Any) -> dict[TopicPartition, FetchedPartition]:
+            seen.append(dict(link.unserved))
+            self.late = {LOG: LEADER_NOT_AVAILABLE} if len(seen) == 1 else {}
+            return {} if len(seen) < 3 else await super().poll()
+
+    seen: list[dict[TopicPartition, int]] = []
+    source, link = Late(end=0), FakeLink()
+    await follow_behind(None, source, Sink(), link)
+    assert seen == [{}, {LOG: LEADER_NOT_AVAILABLE}, {}]
+    assert (link.troubles, source.followed) == ([], {LOG: 0})
+
+
 @pytest.mark.parametrize("is_origin", [True, False])
 @pytest.mark.parametrize("end", [1, 2], ids=["it ends there", "its answer was behind"])
 async def test_a_source_that_answers_with_nothing_is_asked_where_it_ends(end: int, *, is_origin: bool) -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from fairlead.custody.view import CustodyView
 from fairlead.errors import UnavailableError
 from fairlead.kafka.endpoint import KafkaEndpoint
-from fairlead.kafka.protocol.errors import RequestTimeout
+from fairlead.kafka.protocol.errors import LEADER_NOT_AVAILABLE, NETWORK_EXCEPTION, RequestTimeout
 from fairlead.kafka.protocol.types import TopicPartition
 from fairlead.records.custody import CustodyEntry
 from replication.catalog import Catalog, SourceReach
@@ -251,6 +251,20 @@ class Lost:
         return Source(end=0)
 
     metadata = SimpleNamespace(leader=lambda _: 1)
+
+
+def test_a_log_that_the_source_does_not_serve_is_unavailable_until_the_link_is_lost() -> None:
+    """Then the link itself says why nothing comes."""
+    source_link, tp = link_from_a_ship(), TopicPartition("alerts.x")
+    source_link.show_unserved(tp, LEADER_NOT_AVAILABLE)
+    first = source_link.unserved[tp]
+    assert (first.state, first.link) == (LogState.UNAVAILABLE, source_link.name)
+    assert "LEADER_NOT_AVAILABLE" in first.cause
+    source_link.show_unserved(tp, NETWORK_EXCEPTION)
+    assert source_link.unserved[tp].since == first.since
+    assert "NETWORK_EXCEPTION" in source_link.unserved[tp].cause
+    source_link._on_lost()  # noqa: SLF001
+    assert not source_link.unserved
 
 
 async def test_nothing_is_followed_while_the_connection_closes(monkeypatch: pytest.MonkeyPatch) -> None:

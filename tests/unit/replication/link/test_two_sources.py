@@ -104,6 +104,9 @@ class Source:
 
     def cut_poll_short(self) -> None: ...
 
+    def unserved(self, _seconds: float) -> dict[TopicPartition, int]:
+        return {}
+
     async def close(self) -> None: ...
 
     async def poll(self, *, max_wait_ms: int, **_: Any) -> dict[TopicPartition, FetchedPartition]:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.client.fetch_session import BrokerSession, FetchSession
-from fairlead.kafka.protocol.errors import ConnectionLost
+from fairlead.kafka.protocol.errors import NETWORK_EXCEPTION, ConnectionLost
 from fairlead.kafka.protocol.fetch_codec import EPOCH_OPEN, FetchAnswer
 from fairlead.kafka.protocol.types import TP
 from tests.support.examples import examples
@@ -222,6 +222,34 @@ async def test_log_follows_its_leader(two: FakeCluster) -> None:
         log.leader = 1
         log.append(batch(0))
         assert await until_data(session, A) == log.batches[0][1]
+        await session.close()
+
+
+async def test_a_log_whose_leader_is_away_is_named_until_it_is_served(two: FakeCluster) -> None:
+    """The others are served meanwhile, so nothing else shows it."""
+    two.log("log.a", leader=0).append(batch(0))
+    two.log("log.b", leader=1)
+    async with await open_cluster(two) as cluster:
+        session = cluster.fetch_session()
+        session.set(A, 0)
+        session.set(B, 0)
+        assert await until_data(session, A)
+        assert session.unserved(0.0) == {}
+        await two.stop(1)
+        async with asyncio.timeout(5):
+            while not session.unserved(0.2):
+                assert await until_data(session, A)
+        assert session.unserved(0.2) == {B: NETWORK_EXCEPTION}
+        await two.start(1)
+        async with asyncio.timeout(5):
+            while session.unserved(0.0):  # also if it has nothing new
+                await session.poll(max_wait_ms=50)
+        await two.stop(1)
+        async with asyncio.timeout(5):
+            while not session.unserved(0.0):
+                assert await until_data(session, A)
+        session.forget(B)
+        assert session.unserved(0.0) == {}
         await session.close()
 
 
