@@ -32,6 +32,7 @@ other errors          ``unavailable``, the log is tried again later
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
@@ -110,6 +111,7 @@ MAX_TRIES: Final = 3
 BACKOFF: Final = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0)
 LEAST_SHARE: Final = 64 << 10
 UNDER_WAY: Final = 32 << 20  # bytes of all fetches in flight; fills the longest, fastest link
+REFUSED_SECONDS: Final = 10.0  # until a log that takes no append for now is shown: leaders move in less
 SOON: Final = 1.0  # seconds in which a leader must be found while others wait: many moves take less
 WAITING: Final = 10_000  # batches; each takes about 1 kB besides its bytes, and this many keep the target busy
 
@@ -154,6 +156,7 @@ class TargetAppender:
         self._too_large: dict[TopicPartition, int] = {}  # size of a batch that was refused
         self._unconfirmed: dict[TopicPartition, dict[int, Waiting]] = {}  # by base: batches with an unknown outcome
         self._to_reconcile = asyncio.Event()
+        self._refused: dict[TopicPartition, LogTrouble] = {}  # logs that take no append now, or cannot be read
         self._pause = False  # a broker answered with a retriable error: pause before reconciling
 
     def replica(self, tp: TopicPartition, priority: Priority) -> MirrorPartition:
@@ -339,11 +342,13 @@ class TargetAppender:
                 if replica.is_complete:
                     self._changes.add([replica.tp.topic])
                 self._mark_ready(replica)
+                self._refused.pop(replica.tp, None)
             case AppendMeaning.UNKNOWN:
                 self._generation += 1
                 self._mark_doubtful(replica, waiting, keep=True)
             case AppendMeaning.LATER:
                 self._pause = True
+                self._note_refused(replica.tp, broker_error(code, replica.tp))
                 self._mark_doubtful(replica, waiting, keep=True)
             case AppendMeaning.DOUBTFUL:
                 if code and prepared.base == replica.end:
@@ -394,6 +399,7 @@ class TargetAppender:
             self._teller.tell(replica.tp, state, cause)
             replica.trouble = LogTrouble(state, cause, now(), hint=hint)
             self._changes.add([replica.tp.topic])
+        self._refused.pop(replica.tp, None)
         self._drop_queue(replica)
 
     def _on_damaged(self, replica: MirrorPartition, feed: Feed, base: int) -> None:
@@ -404,6 +410,7 @@ class TargetAppender:
     def drop(self, logs: Iterable[TopicPartition]) -> None:
         """Drop the queues of these logs, which are no longer followed; batches in flight stay in flight."""
         for tp in logs:
+            self._refused.pop(tp, None)
             if (replica := self.replicas.get(tp)) is not None and replica.queue:
                 self._drop_queue(replica)
 
@@ -413,8 +420,17 @@ class TargetAppender:
         return tp in self._unconfirmed or (replica is not None and (replica.in_flight > 0 or bool(replica.queue)))
 
     def troubles(self) -> Iterable[tuple[TopicPartition, LogTrouble]]:
-        """Return the logs that are stopped, each with its trouble."""
-        return ((tp, each.trouble) for tp, each in self.replicas.items() if each.trouble is not None)
+        """Return the logs that are stopped, and those that have taken no append for ``REFUSED_SECONDS``, each with its
+        trouble."""
+        before = now() - dt.timedelta(seconds=REFUSED_SECONDS)
+        yield from ((tp, each) for tp, each in self._refused.items() if each.since <= before)
+        yield from ((tp, each.trouble) for tp, each in self.replicas.items() if each.trouble is not None)
+
+    def _note_refused(self, tp: TopicPartition, error: WireError) -> None:
+        known = self._refused.get(tp)
+        if known is None or known.cause != error.what:
+            since = now() if known is None else known.since
+            self._refused[tp] = LogTrouble(LogState.UNAVAILABLE, error.what, since, hint=error.hint)
 
     def _drop_queue(self, replica: MirrorPartition) -> None:
         steps = len(replica.queue)
@@ -640,9 +656,12 @@ class TargetAppender:
                 self._stop_unreadable(self.replicas[tp], error, late)
         for replica in replicas:
             if replica.tp in late:
+                self._note_refused(replica.tp, late[replica.tp])
                 continue
             unconfirmed = self._unconfirmed.pop(replica.tp)
             end, agreeing = before[replica.tp]
+            if not unconfirmed:
+                self._refused.pop(replica.tp, None)  # its next append shows whether it is still refused
             if replica.trouble is not None:
                 continue
             if replica.tp in other:
@@ -664,6 +683,7 @@ class TargetAppender:
                 self._mark_ready(replica)
                 self._resume_feeds(replica)
             else:
+                self._refused.pop(replica.tp, None)
                 self._drop_queue(replica)
                 self._rewind(replica)
         return next(iter(late.values()), None)

@@ -243,6 +243,7 @@ async def test_a_log_without_a_leader_holds_up_no_other(monkeypatch: pytest.Monk
     """
     broker, bad = Broker(LUCK()), TopicPartition("containers.bad")
     produce, ask, away, has_leader = broker.produce, broker.end_offsets, False, False
+    monkeypatch.setattr(examiner, "REFUSED_SECONDS", 0.0)
 
     async def answer(batches: Any, **_: Any) -> Any:
         if away:
@@ -269,11 +270,38 @@ async def test_a_log_without_a_leader_holds_up_no_other(monkeypatch: pytest.Monk
         away = False
         await until_there(broker, [each for each in sources if each.replica.tp != bad])
         assert broker.log(bad.topic).end == 0
+        assert [(tp, each.state) for tp, each in appender.troubles()] == [(bad, LogState.UNAVAILABLE)]
         assert appender.queued == 0, "what waits for it would take the others' room"
         await asyncio.wait_for(appender.wait_ready(), 5)
         has_leader = True
         await until_there(broker, sources)
         assert [each.replica.trouble for each in sources] == [None] * 4
+        await until(lambda: [*appender.troubles()] == [])
+
+
+async def test_a_log_with_too_few_replicas_is_unavailable_until_it_has_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its end can be read, and each append is refused for now."""
+    broker, tp, enough = Broker(LUCK()), TopicPartition(TOPIC), False
+    produce = broker.produce
+
+    async def answer(batches: Any, **more: Any) -> Any:
+        return await produce(batches, **more) if enough else dict.fromkeys(batches, ProduceResult(19))
+
+    monkeypatch.setattr(broker, "produce", answer)
+    monkeypatch.setattr(examiner, "REFUSED_SECONDS", 0.0)
+    async with running(broker) as appender:
+        source = await start(broker, history([[3] * 20]), appender)
+        source.submit()
+        await until(lambda: [*appender.troubles()] != [])
+        first = dict(appender.troubles())[tp]
+        assert first.state is LogState.UNAVAILABLE and "NOT_ENOUGH_REPLICAS" in first.cause
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert dict(appender.troubles()) == {tp: first}
+        assert source.replica.trouble is None
+        enough = True
+        await until_there(broker, [source])
+        await until(lambda: [*appender.troubles()] == [])
 
 
 async def test_a_log_without_a_leader_holds_up_no_other_that_is_to_be_followed(monkeypatch: pytest.MonkeyPatch) -> None:
