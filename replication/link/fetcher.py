@@ -131,8 +131,9 @@ class Fetcher:
 
     def on_appended(self, tp: TopicPartition, prepared: PreparedBatch) -> None:
         self._counters.add_batch(prepared)
-        if tp in self._states:
-            self._states[tp].is_proven = True
+        state = self._states.get(tp)
+        if state is not None and state.verify_before is None:  # else the source may have lost it since
+            state.is_proven = True
 
     def on_damaged(self, tp: TopicPartition, cause: str) -> None:
         state = self._states.get(tp)

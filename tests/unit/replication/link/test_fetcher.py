@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from fairlead.custody.view import Seizure
-from fairlead.kafka.convention import marker_record, term_batch
-from fairlead.kafka.protocol.batch import LOG_APPEND_TIME, parse_header
+from fairlead.kafka.convention import FOREIGN_PRODUCER_ID, marker_record, term_batch
+from fairlead.kafka.protocol.batch import CONTROL, LOG_APPEND_TIME, TRANSACTIONAL, parse_header
 from fairlead.kafka.protocol.errors import (
     LEADER_NOT_AVAILABLE,
     OFFSET_OUT_OF_RANGE,
@@ -21,7 +21,7 @@ from fairlead.kafka.protocol.errors import (
 )
 from fairlead.kafka.protocol.record import NewRecord
 from fairlead.kafka.protocol.types import FetchedPartition, TopicPartition
-from replication.batch.prepared import POSITION_KEY, Gap, PreparedBatch
+from replication.batch.prepared import GAP_KEY, POSITION_KEY, Gap, PreparedBatch
 from replication.catalog import EVERYTHING, SourceReach
 from replication.link import fetcher as fetcher_module
 from replication.link.fetcher import Fetcher
@@ -29,6 +29,8 @@ from replication.states import LogState
 from replication.target.mirror import LastBatch, MirrorPartition
 from tests.support.batches import seal
 from tests.support.replication.scripted import LOG, NOTHING, FakeLink, Sink, Source
+from tests.support.replication.source_logs import NOW, Made, body
+from tests.support.replication.source_logs import stored as kept
 from topologies.model import Priority
 
 OTHER = TopicPartition("custody.star")
@@ -401,6 +403,21 @@ async def run_to_the_end(fetcher: Fetcher, source: Source) -> None:
     await asyncio.wait({running, exhausted}, return_when=asyncio.FIRST_COMPLETED, timeout=5)
     assert exhausted.done() and not running.done()
     running.cancel()
+
+
+async def test_an_append_that_was_under_way_proves_nothing_while_a_comparison_is_due() -> None:
+    """The source may have lost that record since: what is before the mark of a transaction is still compared."""
+    mark = Made(1, NOW, body(bytes(4), bytes(6)))
+    control = kept(1, 1, [mark], producer=5, epoch=0, flags=TRANSACTIONAL | CONTROL)
+    source, sink = Source(FetchedPartition(0, 2, 2, 0, (), memoryview(bytearray(control))), end=2), Sink()
+    sink.batch = kept(1, 1, [Made(1, NOW, body(GAP_KEY, None, [(b"fairlead", b"filler")]))])
+    fetcher = Fetcher(FakeLink(), Priority.CONTROL, source, sink)  # type: ignore[arg-type]
+    replica = MirrorPartition(LOG, Priority.CONTROL)
+    replica.set_end(2, LastBatch(FOREIGN_PRODUCER_ID, 0, 0, 1, 0), 0)
+    fetcher.follow(replica)
+    fetcher.on_appended(LOG, PreparedBatch(1, 2, NOTHING, 0, FOREIGN_PRODUCER_ID, 0, 0, 0))
+    await run_to_the_end(fetcher, source)
+    assert (sink.stopped, source.positions) == ([], [1, 0])
 
 
 async def test_a_log_that_no_broker_of_the_source_serves_is_shown_until_one_does() -> None:
