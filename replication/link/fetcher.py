@@ -44,7 +44,7 @@ LOG_BYTES: Final = 1 << 20
 BUSY_BYTES: Final = 256 << 10  # an answer of this size means catching up: no pause
 PACE: Final = (0.02, 0.25)  # seconds between polls that bring little, so that traffic of many logs shares them
 PAUSE_SECONDS: Final = 1.0  # seconds until a paused log is started again
-UNSERVED_SECONDS: Final = 10.0  # until a log that no broker of the source serves is shown: leaders move in less
+UNSERVED_SECONDS: Final = 30.0  # until a log that no broker serves is shown: an idle one is served once a poll ends
 PACE_PER_LOG: Final = 50e-6  # a broker spends about 12 microseconds on each log of a session at each poll
 
 
