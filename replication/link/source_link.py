@@ -259,6 +259,12 @@ class SourceLink:
         for tp in logs:
             del self.cut_off[tp]
 
+    def clear_recreated(self, logs: Iterable[TopicPartition]) -> None:
+        """Copy the source's new topics of those logs of which the target has no copy that could differ."""
+        for tp in logs:
+            if self.troubles[tp].state is LogState.SOURCE_RECREATED:
+                del self.troubles[tp]
+
     def refuse_log(self, tp: TopicPartition, reach: SourceReach, problem: str) -> None:
         """Stop copying a log that continues beyond what the source may write, until its right changes."""
         known = self.beyond.get(tp)

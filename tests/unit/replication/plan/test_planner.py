@@ -394,6 +394,23 @@ async def test_a_writer_that_lost_records_is_followed_until_its_link_says_so() -
     assert (tokyo.fetched, singapore.fetched) == (set(), {tp})
 
 
+async def test_a_topic_that_its_source_made_again_before_it_was_copied_is_followed() -> None:
+    """There is no copy that could differ from it, as on a ship that was never given the box."""
+    world, tp = World(), TopicPartition("orders.a")
+    link = world.links["tokyo"]
+    link.there = {"orders.b": 1}
+    link.list_topics()
+    await world.settle()
+    for log in (tp, TopicPartition("orders.b")):
+        link.stop_log(log, LogState.SOURCE_RECREATED, "made again")
+    await world.settle()
+    assert link.troubles.keys() == {TopicPartition("orders.b")}
+    link.there = {"orders.a": 1}
+    link.list_topics()
+    await world.settle()
+    assert tp in link.fetched
+
+
 async def test_a_promoted_topic_gets_no_partitions_that_its_old_writer_adds() -> None:
     """The plan that sees them first follows none of them, nor makes them here."""
     world = World()
