@@ -141,6 +141,7 @@ class OffsetReset:
         Returns:
             The logs' ends at the source.
         """
+        asked = {tp: (state.position, state.verify_before) for tp, state in states.items()}
         starts = await self._source.start_offsets(states)
         ends = await self._source.end_offsets(states)
         out: dict[TopicPartition, int] = {}
@@ -156,14 +157,16 @@ class OffsetReset:
                 self._link.stop_log(tp, LogState.UNAVAILABLE, end.what, end.hint)
                 continue
             out[tp] = end
+            if asked[tp] != (state.position, state.verify_before):
+                continue  # it was rewound, to where the source may not have been yet
             if state.position > end or state.ends_before_tail(end):
                 self._is_behind(state, end)
             elif state.position < start:
                 later[tp] = start
             else:  # it has grown meanwhile: fetch again and keep the pending comparison
-                unproven = state.verify_before
+                unproven, controls_to = state.verify_before, state.controls_to
                 self._fetcher.seek(state, state.position)
-                state.verify_before = unproven
+                state.verify_before, state.controls_to = unproven, controls_to
         waiting = await self._link.brought_first({tp: at for tp, at in later.items() if states[tp].replica.end < at})
         for tp, start in later.items():
             await self._begins_later(states[tp], start, is_first=tp not in waiting)

@@ -452,6 +452,26 @@ async def test_a_source_that_answers_with_nothing_is_asked_where_it_ends(end: in
     assert [(step.base, step.stop) for step in sink.steps] == [(2, 3)] * (end == 2)
 
 
+async def test_an_end_that_was_asked_for_before_the_log_was_rewound_says_nothing() -> None:
+    """While the writer is asked where it ends, it writes on, another link brings that, and this one is rewound."""
+    last = stored(1, b"a")
+    header = parse_header(last)
+    replica = MirrorPartition(LOG, Priority.CONTROL)
+    replica.set_end(2, LastBatch(header.producer_id, 1, 0, 1, header.crc), 0)
+
+    class Growing(Source):
+        async def end_offsets(self, logs: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+            replica.set_end(5, LastBatch(header.producer_id, 1, 0, 4, 0), 0)
+            fetcher.rewind(LOG, 5)
+            return dict.fromkeys(logs, 2)
+
+    source, sink, troubles = Growing(FetchedPartition(0, 1, 1, 0, (), NOTHING), end=2), Sink(), list[LogState]()
+    fetcher = fetcher_of(source, sink, troubles, is_origin=True)
+    fetcher.follow(replica)
+    await run_to_the_end(fetcher, source)
+    assert (troubles, source.positions) == ([], [1, 4])
+
+
 async def test_a_writer_that_ends_before_the_target_after_an_election_is_reported() -> None:
     """Its new leader has lost records that another link has brought, and what it answers is from before the target's
     end."""
