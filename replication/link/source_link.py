@@ -235,13 +235,15 @@ class SourceLink:
             self.replan(tp.topic)
 
     def show_unserved(self, tp: TopicPartition, code: int) -> None:
-        """Show that no broker of the source serves a log, which goes on being asked for, and the last error."""
+        """Show that no broker of the source serves a log, and the last error. Unless another link has the log, it goes
+        on being asked for."""
         known, error = self.unserved.get(tp), broker_error(code, tp)
         cause = f"{self.name}: no broker of the source serves it: {error.what}"
         if known is None or known.cause != cause:
             self._teller.tell(tp, LogState.UNAVAILABLE, cause)
             since = now() if known is None else known.since
             self.unserved[tp] = LogTrouble(LogState.UNAVAILABLE, cause, since, self.name, error.hint)
+            self.replan(tp.topic)
 
     def mark_cut_off(self, tp: TopicPartition, seizure: Seizure) -> None:
         """Stop copying a log whose history here was cut off by a seizure, until the source has rebuilt it."""

@@ -459,7 +459,7 @@ class Planner:
             links = choose_links(
                 [
                     self._source(source_link, tp)
-                    for source_link in self.rebuilder.rebuild_links(tp, replica.end, carrying[tp])
+                    for source_link in _serving(self.rebuilder.rebuild_links(tp, replica.end, carrying[tp]), tp)
                 ],
                 every=replica.priority in EVERY_SOURCE,
                 current=self._followed.get(tp, frozenset()),
@@ -522,3 +522,8 @@ class Planner:
         target, it has lost records, and only its fetcher says so."""
         end = None if source_link.rules.is_origin(tp.topic) else source_link.ends.get(tp)
         return LinkSource(source_link.name, source_link.link.from_, end, source_link.link.rate is not None)
+
+
+def _serving(source_links: Sequence[SourceLink], tp: TopicPartition) -> Sequence[SourceLink]:
+    """Return those of these links whose source serves a log now; all of them if none is known to."""
+    return [each for each in source_links if tp not in each.unserved] or source_links

@@ -20,7 +20,7 @@ from fairlead.custody.view import Seizure
 from fairlead.errors import RefusedError
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.client.metadata import MetadataCache, TopicChanges
-from fairlead.kafka.protocol.errors import RequestTimeout
+from fairlead.kafka.protocol.errors import LEADER_NOT_AVAILABLE, RequestTimeout
 from fairlead.kafka.protocol.types import TopicInfo, TopicPartition
 from replication.catalog import Catalog
 from replication.changes import PlanChanges
@@ -392,6 +392,24 @@ async def test_a_writer_that_lost_records_is_followed_until_its_link_says_so() -
     tokyo.stop_log(tp, LogState.SOURCE_TRUNCATED, "it ends at 50")
     await world.settle()
     assert (tokyo.fetched, singapore.fetched) == (set(), {tp})
+
+
+async def test_a_log_that_its_writer_does_not_serve_comes_from_another_source() -> None:
+    """The writer's link is up, but nobody leads this log there. It may have lost records, which nobody can see now."""
+    world, tp = World(), TopicPartition("orders.tokyo")
+    tokyo, singapore = world.links["tokyo"], world.links["singapore"]
+    singapore.ends[tp] = 200
+    for link in (tokyo, singapore):
+        link.there = {tp.topic: 1}
+        link.list_topics()
+    await world.settle()
+    assert (tokyo.fetched, singapore.fetched) == ({tp}, set())
+    tokyo.show_unserved(tp, LEADER_NOT_AVAILABLE)
+    await world.settle()
+    assert (tokyo.fetched, singapore.fetched) == (set(), {tp})
+    singapore.show_unserved(tp, LEADER_NOT_AVAILABLE)
+    await world.settle()
+    assert tokyo.fetched | singapore.fetched == {tp}, "nobody serves it, so one goes on asking"
 
 
 async def test_a_topic_that_its_source_made_again_before_it_was_copied_is_followed() -> None:
