@@ -119,7 +119,8 @@ class Fetcher:
             self._paused.pop(tp, None)
             self._mismatches.pop(tp, None)
             self._session.forget(tp)
-            self._show_unserved()
+            self._unserved.discard(tp)
+            self._link.unserved.pop(tp, None)
             self._wakeup.request()
 
     def rewind(self, tp: TopicPartition, end: int) -> None:

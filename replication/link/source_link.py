@@ -266,6 +266,7 @@ class SourceLink:
         for tp in logs:
             if self.troubles[tp].state is LogState.SOURCE_RECREATED:
                 del self.troubles[tp]
+                self._fetchers.unfollow(tp)  # what it knows is of the old topic
 
     def refuse_log(self, tp: TopicPartition, reach: SourceReach, problem: str) -> None:
         """Stop copying a log that continues beyond what the source may write, until its right changes."""

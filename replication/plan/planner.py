@@ -280,7 +280,7 @@ class Planner:
         for source_link in self._source_links:
             if source_link.is_up:
                 source_link.clear_cut_off([tp for tp in source_link.cut_off if not self._is_here(tp)])
-                source_link.clear_recreated([tp for tp in source_link.troubles if not self._is_here(tp)])
+                source_link.clear_recreated([tp for tp in source_link.troubles if tp.topic not in self._here])
                 source_link.expect_topics(expected)
                 for topic, count in self._carried_topics(source_link, topics):
                     if self._share.is_shared:

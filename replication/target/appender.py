@@ -205,6 +205,8 @@ class TargetAppender:
         next is appended only after a new proof."""
         steps, size = replica.drop_feed(feed)
         self._account(-size, -steps)
+        if not self.is_busy(replica.tp):
+            self._refused.pop(replica.tp, None)  # nothing is left that could be refused
         self._resume_feeds(replica)
 
     # ---- sending
@@ -660,7 +662,7 @@ class TargetAppender:
                 continue
             unconfirmed = self._unconfirmed.pop(replica.tp)
             end, agreeing = before[replica.tp]
-            if not unconfirmed:
+            if not unconfirmed or replica.trouble is not None:
                 self._refused.pop(replica.tp, None)  # its next append shows whether it is still refused
             if replica.trouble is not None:
                 continue

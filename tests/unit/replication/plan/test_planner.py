@@ -429,6 +429,22 @@ async def test_a_topic_that_its_source_made_again_before_it_was_copied_is_follow
     assert tp in link.fetched
 
 
+async def test_a_topic_that_its_source_made_again_with_more_partitions_is_not_followed() -> None:
+    """The target has copies of the old one's partitions; the new one's would stand beside them."""
+    world = World()
+    link = world.links["tokyo"]
+    link.there = {"orders.a": 2}
+    link.list_topics()
+    await world.settle()
+    link.there = {"orders.a": 4}
+    logs = {TopicPartition("orders.a", n) for n in range(4)}
+    for log in logs:
+        link.stop_log(log, LogState.SOURCE_RECREATED, "made again")
+    link.list_topics()
+    await world.settle()
+    assert link.troubles.keys() == logs and not link.fetched & logs
+
+
 async def test_a_promoted_topic_gets_no_partitions_that_its_old_writer_adds() -> None:
     """The plan that sees them first follows none of them, nor makes them here."""
     world = World()

@@ -304,6 +304,40 @@ async def test_a_log_with_too_few_replicas_is_unavailable_until_it_has_enough(mo
         await until(lambda: [*appender.troubles()] == [])
 
 
+async def test_a_refusal_is_not_shown_of_a_log_that_was_stopped_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a retry the log may be idle, and no append would end the state."""
+    broker, tp, sent, go = Broker(LUCK()), TopicPartition(TOPIC), asyncio.Event(), asyncio.Event()
+
+    async def answer(batches: Any, **_: Any) -> Any:
+        sent.set()
+        await go.wait()
+        return dict.fromkeys(batches, ProduceResult(19))
+
+    monkeypatch.setattr(broker, "produce", answer)
+    monkeypatch.setattr(examiner, "REFUSED_SECONDS", 0.0)
+    async with running(broker) as appender:
+        source = await start(broker, history([[3] * 4]), appender)
+        source.submit()
+        await sent.wait()
+        appender.stop_log(source.replica, LogState.PAUSED, "by an operator")
+        appender.drop([tp])
+        go.set()
+        await until(lambda: not appender.is_busy(tp))
+        assert [each.state for _, each in appender.troubles()] == [LogState.PAUSED]
+
+
+async def test_a_refusal_is_not_shown_once_nothing_is_left_to_append(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The source has other records now, or none."""
+    broker, tp = Broker(LUCK()), TopicPartition(TOPIC)
+    monkeypatch.setattr(examiner, "REFUSED_SECONDS", 0.0)
+    async with running(broker) as appender:
+        source = await start(broker, history([[3] * 4]), appender)
+        appender._note_refused(tp, broker_error(19, tp))  # noqa: SLF001
+        assert [*appender.troubles()]
+        appender.withdraw(source.replica, source)
+        assert not [*appender.troubles()]
+
+
 async def test_a_log_without_a_leader_holds_up_no_other_that_is_to_be_followed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A log whose end cannot be read now is unavailable; the ends of the others are known."""
     broker, bad, good = Broker(LUCK()), TopicPartition("containers.bad"), TopicPartition("containers.good")
