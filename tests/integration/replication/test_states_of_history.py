@@ -3,6 +3,8 @@ versions."""
 
 from __future__ import annotations
 
+import uuid
+
 import pytest
 
 from fairlead.kafka.admin import delete_logs
@@ -14,6 +16,7 @@ from replication.operations.resolve.steps import Committed, groups_of, restore_g
 from tests.integration.replication.resolving import Desk, data
 from tests.support.replication.consumers import producer, send
 from tests.support.replication.lab import Lab, records, until
+from tests.support.waits import PATIENCE
 
 pytestmark = pytest.mark.integration
 
@@ -180,6 +183,29 @@ async def test_a_recreated_log_of_ordinary_clients_is_told_by_its_records(desk: 
         await desk.resolve(topic, "--yes")
         await desk.mirrored(topic, 30)
         assert await lab.read("beta", topic) == await lab.read("alpha", topic)
+
+
+async def test_a_recreated_log_of_transactions_is_told_by_their_records(desk: Desk) -> None:
+    """Both histories end with the mark of a transaction, which is the same."""
+    lab, topic = desk.lab, desk.lab.log("alpha.transactions")
+
+    async def commit(first: int, count: int) -> None:
+        client = producer(lab.kafka("alpha"), **{"transactional.id": uuid.uuid4().hex})
+        client.init_transactions(PATIENCE)
+        client.begin_transaction()
+        send(client, topic, first, count)
+        client.commit_transaction(PATIENCE)
+        await lab.reaches("alpha", topic, count + 1)  # the call returns before its marker is written
+
+    await lab.make("alpha", topic)
+    await commit(0, 5)
+    async with desk.replicating():
+        await lab.reaches("beta", topic, 6)
+    await make_again(lab, topic)
+    await commit(900, 5)
+    async with desk.replicating():
+        await desk.in_state(topic, "diverged")
+        assert await lab.end("beta", topic) == 6
 
 
 async def test_behind_retention_is_skipped_and_marked(desk: Desk) -> None:

@@ -26,7 +26,7 @@ from replication.operations.links.steps import LinkRun, carry_out
 from replication.overrides import ORDERS_TOPIC, Override, OverrideKind
 from tests.integration.replication.operating import Two, two
 from tests.integration.replication.resolving import Desk
-from tests.support.replication.lab import Lab, states
+from tests.support.replication.lab import Lab, states, until
 from tests.support.waits import PATIENCE
 from topologies.model import Topology
 
@@ -137,6 +137,26 @@ async def test_failover_with_the_source_gone(two: Two) -> None:
         assert f"{topic} ends at 5: {two.west} may have records from offset 5 on that {two.east} lacks" in outcome.done
         two.send(two.east, topic, 5, 5)
         assert await lab.end("beta", topic) == 11
+
+
+async def test_a_failover_that_is_taken_back_is_diverged_where_the_source_went_on(two: Two) -> None:
+    """The failover left a filler in place of the source's next record, which nobody may pass over."""
+    topology, lab = two.topology(), two.lab
+    topic = lab.log("orders")
+    await two.make(topic)
+    two.send(two.west, topic, 0, 5)
+    replicator = two.replicator(topology, two.east)
+    async with lab.running(replicator):
+        await two.even(topic, 5)
+        await two.do(LinkOperation.FAILOVER, topology, LinkScope(log=topic))
+        two.send(two.west, topic, 5, 5)
+        await two.do(LinkOperation.RESTORE, topology, LinkScope(log=topic))
+
+        async def diverged() -> bool:
+            return states(replicator.snapshot()).get(topic) == "diverged"
+
+        await until(diverged, f"{topic}: {states(replicator.snapshot())}")
+        assert await lab.end("beta", topic) == 6
 
 
 @contextlib.asynccontextmanager
