@@ -210,6 +210,7 @@ def look_of(
     of_kind = {kind: [key for key in keys if key.kind == kind] for kind in kinds}
     whole = frozenset(key.box for key in of_kind["bookings"])
     copied = [key for kind in _COPIED for key in of_kind[kind] if key.box not in whole] if grains else []
+    seen = _times(copied)  # an alert that cannot be read has no time, and is no news
     since, moved = dict[str, dt.datetime](), frozenset[str]()
     if "coarse" in grains:
         firsts = {key.box: key.in_time for key in of_kind["readings"] if key.in_time and key.box not in whole}
@@ -223,8 +224,8 @@ def look_of(
         digested, told = _digested(inputs, periods, of_kind, at_sea)
     return Look(
         whole=whole,
-        news=batch.where(F.col("kind").isin(*_COPIED)).select(*RECORD.names) if copied else None,
-        seen=_times(copied),
+        news=batch.where(F.col("kind").isin(*_COPIED)).select(*RECORD.names) if seen else None,
+        seen=seen,
         granted=frozenset(key.box for key in copied if key.kind == "custody" and "detailed" in grains),
         since=since,
         moved=moved,

@@ -169,3 +169,11 @@ def test_a_reading_beyond_the_calendar_is_delivered_with_a_time_within_it(spark:
     assert brief(lacking(spark, rows, [{"kind": "bookings", "equipment_reference": BOX}])) == [(LOG, 1, False)]
     delivered = given(LOG, 1, 0, 0) | {"device_date_time": LAST.replace(microsecond=999_000)}  # feeds have milliseconds
     assert brief(lacking(spark, rows | {"feeds": [delivered]}, news)) == []
+
+
+@pytest.mark.parametrize("grain", ["detailed", "coarse", "alerts"])
+def test_an_alert_that_cannot_be_read_is_due_to_nobody(spark: SparkSession, grain: Grain) -> None:
+    """It has neither container nor time, and may be all that a batch has."""
+    damaged = {"log": "alerts.star", "log_offset": 1, "payload": b"?"}
+    rows: Rows = {"booking_changes": [BOOKED], "alerts": [damaged | {"problem": "no JSON"}]}
+    assert lacking(spark, rows, [damaged | {"kind": "alerts", "late": False}], grain=grain) == []
