@@ -118,7 +118,7 @@ def digests_at_sea(digests: DataFrame, reached: DataFrame, periods: DataFrame, s
     """Compute the digests of all customers, as rows of ``shore.feeds.coarse.MADE``.
 
     Args:
-        digests: Digests made at or after the first time in ``since``.
+        digests: At least those with readings at or after the first time in ``since``.
         reached: From ``times_reached``, with the same ``since``.
         periods: From ``shore.feeds.periods.periods``.
     """

@@ -58,6 +58,8 @@ DUE: Final = (
 
 _BEGIN: Final = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
 """No feed has an earlier hour (``IN_TIME``)."""
+_BEHIND: Final = dt.timedelta(days=1)
+"""How far a ship's clock, by which it makes digests, may be behind the times of the readings in them."""
 
 
 def customer_rows(spark: SparkSession, readers: Iterable[FeedReader]) -> DataFrame:
@@ -401,10 +403,10 @@ def _of_digests(
     if since is None:
         rows = periods.where("grain = 'detailed'").select(BOX, F.lit(_BEGIN).alias("since")).distinct()
         return inputs["digests"], inputs["readings"], rows
-    first = F.lit(min(since.values()))
-    near = of_boxes(inputs["readings"], frozenset(since)).where(F.col("device_date_time") >= first)
+    first = min(since.values())
+    near = of_boxes(inputs["readings"], frozenset(since)).where(F.col("device_date_time") >= F.lit(first))
     rows = spark.createDataFrame(pa.table({BOX: list(since), "since": pa.array(list(since.values()), TIME)}))
-    said = inputs["digests"].where(F.col("as_of_date_time") >= first)
+    said = inputs["digests"].where(F.col("as_of_date_time") >= F.lit(first - _BEHIND))
     return said, near, F.broadcast(rows)
 
 

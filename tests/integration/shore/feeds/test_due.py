@@ -122,6 +122,15 @@ def test_a_digest_stays_that_retention_has_deleted_and_no_reading_has_reached(sp
     assert brief(lacking(spark, rows, came, None, hours(11))) == [standing], "a reading has reached it"
 
 
+def test_a_digest_counts_whose_ship_has_a_clock_behind_that_of_a_box(spark: SparkSession) -> None:
+    """A ship's clock is the time of its newest position, and the reading of a box may be newer."""
+    said = {"equipment_reference": BOX, "reading_date_time": hours(12)}
+    digest = {"log": "ships.1.digest", "log_offset": 1, "vessel_imo_number": "1", "as_of_date_time": hours(11.5)}
+    rows: Rows = {"booking_changes": [BOOKED], "digests": [digest | {"boxes": [said]}]}
+    change = {"kind": "digests", "equipment_reference": BOX, "device_date_time": hours(12)}
+    assert brief(lacking(spark, rows, [change])) == [("digests/" + BOX, 0, False)]
+
+
 def test_many_changed_bookings_take_no_hours_from_a_container_whose_name_is_between_theirs(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
