@@ -1,4 +1,8 @@
-"""Table ``quality``: how well each device reports, by day of its own clock; rejected records by day of receipt."""
+"""Table ``quality``: how well each device reports, by day of its own clock; rejected records by day of receipt.
+
+A reading whose device id is empty, as foreign writers may send it, does not count: its row would have the key of the
+row of rejected records.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +65,7 @@ with copies as (
             order by log, log_offset
         ) as copy
     from {{readings}}
-    where device_date_time is not null and equipment_reference is not null and device_id is not null
+    where device_date_time is not null and equipment_reference is not null and device_id <> ''
 ),
 read as (
     select *,

@@ -425,6 +425,14 @@ def test_any_sequence_numbers_make_a_day(tables: Tables) -> None:
     assert tables.differing(ORACLES).keys() <= {"containers_now"}
 
 
+def test_a_device_without_a_name_has_no_second_row_of_rejected_records(tables: Tables) -> None:
+    tables.start("quality")
+    tables.add(readings=[reading(1, 1, device_id="")], readings_rejected=[rejected(2, 1, "no JSON")])
+    tables.add(readings_rejected=[rejected(3, 2, "no JSON")])
+    assert tables.rows("quality", "device_id", "readings", "rejected") == [("", 0, 2)]
+    assert tables.differing(ORACLES).keys() <= {"containers_now"}
+
+
 def test_days_that_follow_each_other_are_one_span() -> None:
     day = dt.timedelta(days=1)
     found = spans([(BOX, at(0)), (OTHER, at(24)), (BOX, at(24)), (YELLOW, at(96))])

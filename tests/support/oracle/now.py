@@ -225,7 +225,7 @@ with told as (
             order by log, log_offset
         ) as copy
     from {readings}
-    where device_date_time is not null
+    where device_date_time is not null and device_id <> ''
 ),
 read as (
     select *,
