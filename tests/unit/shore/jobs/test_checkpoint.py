@@ -107,7 +107,7 @@ def test_of_tables_spark_finds_a_batch_before_the_last_so_that_it_need_not_read_
 
 
 def test_a_checkpoint_takes_the_place_of_what_a_query_without_a_batch_has_left(tmp_path: Path) -> None:
-    """Shore ran before there was anything to read."""
+    """Shore was killed while the query began."""
     paths, position = checkpoint(tmp_path, {}, [], job="feeds"), TablePosition("t-1", 5, index=-1, snapshot=False)
     assert not has_begun(paths, "feeds")
     write_table_checkpoint(paths, "feeds", [position], "{}")
