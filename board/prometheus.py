@@ -1,4 +1,4 @@
-"""Exports ``Board.snapshot`` as Prometheus metrics. A module of its own: few boards serve metrics."""
+"""Exports ``BoardService.snapshot`` as Prometheus metrics. A module of its own: few boards serve metrics."""
 
 from __future__ import annotations
 

@@ -197,7 +197,7 @@ def _rules() -> str:
   for a log, and with a limit of 20,000 open files it opened about {LOGS_PER_BROKER.value:,.0f} logs
   ([installing](install.md)). With a higher limit it takes more; how many was not measured.
 - **Replicators**: {human(MEMORY_EACH)} each. Of that, `--memory` (256 MB) is for batches, and the rest for logs.
-  Several share the work with [`--group`](replication.md#several-replicators-at-one-site). Every member lists all topics
+  Several share the work with [`--group`](replicators.md). Every member lists all topics
   and reads all ledgers. The model divides all memory of logs among them, so it is too low for several.
 - **Ships** carry 20,000 boxes at most; what boxes cause at sea is divided among them.
 

@@ -238,7 +238,7 @@ class _Active:
 
 
 class UnitAlarmRule(AlertRule):
-    """The alarms that a reefer unit reports: one alert per container, of the highest severity, which names them all.
+    """The alarms that a reefer unit reports: one alert per container, of the highest severity.
 
     It is updated with each new alarm and with a severity that rises, and cleared by a reading without any. Of more than
     ``_MOST`` alarms it names the first, and says how many more there are. A reading that does not mention alarms says
