@@ -14,7 +14,7 @@ import itertools
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -222,7 +222,7 @@ class Replicator:
 
     def _troubles(self) -> dict[TopicPartition, LogTrouble]:
         found = itertools.chain(
-            *(source_link.unserved.items() for source_link in self._source_links),
+            *(self._unserved_of(source_link) for source_link in self._source_links),
             *(source_link.troubles.items() for source_link in self._source_links),
             self._planner.waiting.items(),
             self._appender.troubles() if self._appender else (),
@@ -231,6 +231,10 @@ class Replicator:
             () if (orders := self._ledger.orders_trouble) is None else ((TopicPartition(ORDERS_TOPIC), orders),),
         )
         return {tp: trouble for tp, trouble in found if self._share.owns(tp)}
+
+    def _unserved_of(self, source_link: SourceLink) -> Iterator[tuple[TopicPartition, LogTrouble]]:
+        """Yield the logs that a link's source does not serve, and no other link's does."""
+        return ((tp, each) for tp, each in source_link.unserved.items() if not self._planner.is_served(tp))
 
     def _logs_as_json(self, troubles: Mapping[TopicPartition, LogTrouble]) -> dict[str, Any]:
         return {str(tp): trouble.as_json(str(tp), self.site) for tp, trouble in troubles.items()}

@@ -235,14 +235,20 @@ class SourceLink:
             self.replan(tp.topic)
 
     def show_unserved(self, tp: TopicPartition, code: int) -> None:
-        """Show that no broker of the source serves a log, and the last error. Unless another link has the log, it goes
-        on being asked for."""
+        """Show that no broker of the source serves a log, and the last error. It goes on being asked for; another link
+        that has the log brings it meanwhile."""
         known, error = self.unserved.get(tp), broker_error(code, tp)
         cause = f"{self.name}: no broker of the source serves it: {error.what}"
         if known is None or known.cause != cause:
             self._teller.tell(tp, LogState.UNAVAILABLE, cause)
             since = now() if known is None else known.since
             self.unserved[tp] = LogTrouble(LogState.UNAVAILABLE, cause, since, self.name, error.hint)
+        if known is None:
+            self.replan(tp.topic)
+
+    def is_served_again(self, tp: TopicPartition) -> None:
+        """Have a log planned again that a broker of the source serves now."""
+        if self.unserved.pop(tp, None) is not None:
             self.replan(tp.topic)
 
     def mark_cut_off(self, tp: TopicPartition, seizure: Seizure) -> None:
@@ -266,7 +272,8 @@ class SourceLink:
         for tp in logs:
             if self.troubles[tp].state is LogState.SOURCE_RECREATED:
                 del self.troubles[tp]
-                self._fetchers.unfollow(tp)  # what it knows is of the old topic
+                self._fetchers.unfollow(tp)  # what is known is of the old topic
+                self.ends.pop(tp, None)
 
     def refuse_log(self, tp: TopicPartition, reach: SourceReach, problem: str) -> None:
         """Stop copying a log that continues beyond what the source may write, until its right changes."""

@@ -456,20 +456,26 @@ class Planner:
                 await asyncio.sleep(0)  # a plan for 10,000 logs must not delay other tasks
             if replica.trouble is not None or replica.is_complete:
                 continue
+            source_links = self.rebuilder.rebuild_links(tp, replica.end, carrying[tp])
+            unserved = frozenset(each.name for each in source_links if tp in each.unserved)
             links = choose_links(
-                [
-                    self._source(source_link, tp)
-                    for source_link in _serving(self.rebuilder.rebuild_links(tp, replica.end, carrying[tp]), tp)
-                ],
+                [self._source(each, tp) for each in source_links if each.name not in unserved]
+                or [self._source(each, tp) for each in source_links],
                 every=replica.priority in EVERY_SOURCE,
                 current=self._followed.get(tp, frozenset()),
                 holder=self._holder_of(tp.topic),
                 end=replica.end,
             )
+            links |= unserved  # they are asked on, because nothing else shows when they serve it again
             followed[replica.tp] = self._same.setdefault(links, links)
         return followed
 
     # ---- helpers
+
+    def is_served(self, tp: TopicPartition) -> bool:
+        """Return whether the source of a link over which a log is followed serves it, as far as is known."""
+        links = self._followed.get(tp, ())
+        return any(each.name in links and tp not in each.unserved for each in self._source_links)
 
     def _routes(
         self, followed: Mapping[TopicPartition, Collection[str]], appender: TargetAppender
@@ -522,8 +528,3 @@ class Planner:
         target, it has lost records, and only its fetcher says so."""
         end = None if source_link.rules.is_origin(tp.topic) else source_link.ends.get(tp)
         return LinkSource(source_link.name, source_link.link.from_, end, source_link.link.rate is not None)
-
-
-def _serving(source_links: Sequence[SourceLink], tp: TopicPartition) -> Sequence[SourceLink]:
-    """Return those of these links whose source serves a log now; all of them if none is known to."""
-    return [each for each in source_links if tp not in each.unserved] or source_links

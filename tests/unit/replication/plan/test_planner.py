@@ -394,8 +394,10 @@ async def test_a_writer_that_lost_records_is_followed_until_its_link_says_so() -
     assert (tokyo.fetched, singapore.fetched) == (set(), {tp})
 
 
-async def test_a_log_that_its_writer_does_not_serve_comes_from_another_source() -> None:
-    """The writer's link is up, but nobody leads this log there. It may have lost records, which nobody can see now."""
+async def test_a_log_that_its_writer_does_not_serve_comes_from_another_source_until_it_does() -> None:
+    """The writer's link is up, but nobody leads this log there. It may have lost records, which nobody can see now. It
+    is asked on, so that it is known when it serves the log again.
+    """
     world, tp = World(), TopicPartition("orders.tokyo")
     tokyo, singapore = world.links["tokyo"], world.links["singapore"]
     singapore.ends[tp] = 200
@@ -404,12 +406,24 @@ async def test_a_log_that_its_writer_does_not_serve_comes_from_another_source() 
         link.list_topics()
     await world.settle()
     assert (tokyo.fetched, singapore.fetched) == ({tp}, set())
+    assert world.planner.is_served(tp)
     tokyo.show_unserved(tp, LEADER_NOT_AVAILABLE)
+    assert not world.planner.is_served(tp)
     await world.settle()
-    assert (tokyo.fetched, singapore.fetched) == (set(), {tp})
+    for _ in range(3):  # also as further plans see it
+        assert (tokyo.fetched, singapore.fetched) == ({tp}, {tp})
+        assert world.planner.is_served(tp)
+        world.changes.add([tp.topic])
+        await world.settle()
     singapore.show_unserved(tp, LEADER_NOT_AVAILABLE)
     await world.settle()
-    assert tokyo.fetched | singapore.fetched == {tp}, "nobody serves it, so one goes on asking"
+    assert (tokyo.fetched, singapore.fetched) == ({tp}, {tp})
+    assert not world.planner.is_served(tp)
+    tokyo.is_served_again(tp)
+    singapore.is_served_again(tp)
+    await world.settle()
+    assert (tokyo.fetched, singapore.fetched) == ({tp}, set())
+    assert not tokyo.unserved and not singapore.unserved
 
 
 async def test_a_topic_that_its_source_made_again_before_it_was_copied_is_followed() -> None:
