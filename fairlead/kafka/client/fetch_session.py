@@ -13,6 +13,7 @@ After an answer that came too late, the session asks again and waits longer (``P
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from fairlead.kafka.client.connection import Connection, backoff, body_at
@@ -123,6 +124,23 @@ _RACK_WAIT_PER_LOG: Final = 0.2e-3  # a broker spends about 12 microseconds on e
 _SLOWEST_ROUTE: Final = 1.0  # most seconds between two lookups of a log's leader
 
 
+@dataclass(slots=True)
+class _Failing:
+    """A log that no broker serves. Times are on the loop's clock.
+
+    Args:
+        since: When it failed first.
+        code: The last error.
+        failures: How often it failed, without success in between.
+        retry_at: When it is looked up again.
+    """
+
+    since: float
+    code: int = 0
+    failures: int = 0
+    retry_at: float = 0.0
+
+
 class FetchSession:
     """Follows many logs of one cluster. Created by ``Cluster.fetch_session``; allows one poll at a time.
 
@@ -145,9 +163,7 @@ class FetchSession:
         self._sessions: dict[int, BrokerSession] = {}
         self._requests: dict[int, asyncio.Task[FetchAnswer]] = {}
         self._unrouted: dict[TP, None] = {}
-        self._failures: dict[TP, int] = {}
-        self._retry_at: dict[TP, float] = {}
-        self._unserved: dict[TP, tuple[float, int]] = {}  # since when (loop's clock) they fail, and the last error
+        self._failing: dict[TP, _Failing] = {}
         self._woken = asyncio.Event()
         self._cut_wanted = False  # long polls are cut short as soon as new logs are routed
         self.received = 0  # total bytes of all answers, with their frame headers
@@ -174,14 +190,12 @@ class FetchSession:
         self._ids.pop(log, None)
         self._unrouted.pop(log, None)
         self._preferred.pop(log, None)
-        self._failures.pop(log, None)
-        self._retry_at.pop(log, None)
-        self._unserved.pop(log, None)
+        self._failing.pop(log, None)
 
     def unserved(self, seconds: float) -> dict[TP, int]:
         """Return the logs that no broker has served for so many seconds, each with the code of its last error."""
         now = self._loop.time()
-        return {log: code for log, (since, code) in self._unserved.items() if now - since >= seconds}
+        return {log: each.code for log, each in self._failing.items() if now - each.since >= seconds}
 
     async def poll(
         self, *, max_wait_ms: int = 500, max_bytes: int = 16 << 20, partition_max_bytes: int = 1 << 20
@@ -266,10 +280,10 @@ class FetchSession:
     async def _route(self, results: dict[TP, FetchedPartition]) -> None:
         """Assign each log without a session to the session of the follower that its leader named, or of its leader."""
         now = self._loop.time()
-        due = [log for log in self._unrouted if self._retry_at.get(log, 0.0) <= now]
+        due = [log for log in self._unrouted if self._retry_at(log) <= now]
         if not due:
             return
-        suspect = {log.topic for log in due if log in self._retry_at}
+        suspect = {log.topic for log in due if log in self._failing}
         if suspect:
             await self._cluster.refresh(suspect)
         found = await self._cluster.by_leader(due)
@@ -324,11 +338,15 @@ class FetchSession:
             self._sessions[node].remove(log)
 
     def _delay(self, log: TP, code: int) -> None:
-        self._unserved[log] = self._unserved.get(log, (self._loop.time(), 0))[0], code
-        failures = self._failures.get(log, 0)
-        self._failures[log] = failures + 1
-        self._retry_at[log] = self._loop.time() + backoff(failures, _SLOWEST_ROUTE)
+        now = self._loop.time()
+        failing = self._failing.setdefault(log, _Failing(now))
+        failing.code, failing.retry_at = code, now + backoff(failing.failures, _SLOWEST_ROUTE)
+        failing.failures += 1
         self._unrouted[log] = None
+
+    def _retry_at(self, log: TP) -> float:
+        failing = self._failing.get(log)
+        return failing.retry_at if failing is not None else 0.0
 
     def _report(self, log: TP, code: int, results: dict[TP, FetchedPartition]) -> None:
         self.forget(log)
@@ -340,7 +358,7 @@ class FetchSession:
         if not self._unrouted:
             return left
         now = self._loop.time()
-        first = min(self._retry_at.get(log, 0.0) for log in self._unrouted)
+        first = min(map(self._retry_at, self._unrouted))
         return min(left, max(0.0, first - now))
 
     def _longest_wait(self) -> float:
@@ -444,9 +462,9 @@ class FetchSession:
                 self._delay(log, content.error_code)
             else:
                 self._report(log, content.error_code, results)
-        for log in [each for each in self._failures if self._home.get(each) == node]:
+        for log in [each for each in self._failing if self._home.get(each) == node]:
             if session.logs[log] in session.sent:  # it was asked for, and there is no error
-                del self._failures[log], self._retry_at[log], self._unserved[log]
+                del self._failing[log]
 
     def _abandon(self, node: int, code: int) -> None:
         """Drop the session of a lost connection, and look up the leaders of its logs again."""
