@@ -110,6 +110,11 @@ class LogTrouble:
         }
 
 
+def unavailable(cause: str, known: LogTrouble | None, *, link: str | None = None, hint: str = "") -> LogTrouble:
+    """Return the trouble of a log that is unavailable: from now on, or since ``known``, if it already was."""
+    return LogTrouble(LogState.UNAVAILABLE, cause, now() if known is None else known.since, link, hint)
+
+
 TELL_AGAIN: Final = 600.0  # seconds; a log that cannot be copied is tried every few seconds
 TELL_MOST: Final = 50  # logs of one state in that time: a broker that is away has 15,000
 

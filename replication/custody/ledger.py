@@ -33,7 +33,7 @@ from fairlead.records.ship import Position
 from replication.berths import Berths, fix_of, needs_berths, position_logs
 from replication.changes import PlanChanges
 from replication.overrides import DAMAGED_HINT, ORDERS_TOPIC, Overrides, decode
-from replication.states import LogState, LogTrouble, now, now_ms
+from replication.states import LogTrouble, now_ms, unavailable
 from topologies.ledger_trust import Believer, Refused, Rules
 from topologies.model import Topology
 
@@ -169,9 +169,7 @@ class Ledger:
             if tp.topic == ORDERS_TOPIC:
                 what = f"{tp} is not read beyond offset {self._positions[tp]}: {error.what}"
                 hint = DAMAGED_HINT.format(site=self._site)
-                self.orders_trouble = LogTrouble(
-                    LogState.UNAVAILABLE, what, self.orders_trouble.since if self.orders_trouble else now(), hint=hint
-                )
+                self.orders_trouble = unavailable(what, self.orders_trouble, hint=hint)
             elif tp.topic not in self._position_logs:
                 self._note_unread(tp, error)
             self._damaged[tp] = time.monotonic() + DAMAGED_RETRY
@@ -190,7 +188,7 @@ class Ledger:
             self.unread.clear()
             what += "; nothing is copied to this site before"
         hint = _WHOLE if isinstance(error, CorruptBatch) else error.hint
-        self.unread[tp] = LogTrouble(LogState.UNAVAILABLE, what, before.since if before else now(), hint=hint)
+        self.unread[tp] = unavailable(what, before, hint=hint)
 
     async def _retry_damaged(self, cluster: Cluster, session: FetchSession) -> None:
         await self._find_recreated(cluster)

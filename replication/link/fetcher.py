@@ -241,7 +241,7 @@ class Fetcher:
         """Show the logs that no broker of the source serves; they are still asked for."""
         found = self._session.unserved(UNSERVED_SECONDS)
         for tp in self._unserved - found.keys():
-            self._link.is_served_again(tp)
+            self._link.show_served(tp)
         for tp, code in found.items():
             self._link.show_unserved(tp, code)
         self._unserved = {*found}

@@ -29,7 +29,7 @@ from replication.groups.sync import GroupSync
 from replication.link.byte_budget import LinkBudget, refresh_pause
 from replication.link.cut_off import SourceRules
 from replication.link.fetcher import Fetcher, FetcherManager
-from replication.states import LinkState, LogState, LogTrouble, TroubleTeller, now
+from replication.states import LinkState, LogState, LogTrouble, TroubleTeller, now, unavailable
 from replication.target.appender import TargetAppender
 from replication.target.mirror import MirrorPartition
 from topologies.model import Link, Priority
@@ -241,13 +241,12 @@ class SourceLink:
         cause = f"{self.name}: no broker of the source serves it: {error.what}"
         if known is None or known.cause != cause:
             self._teller.tell(tp, LogState.UNAVAILABLE, cause)
-            since = now() if known is None else known.since
-            self.unserved[tp] = LogTrouble(LogState.UNAVAILABLE, cause, since, self.name, error.hint)
+            self.unserved[tp] = unavailable(cause, known, link=self.name, hint=error.hint)
         if known is None:
             self.replan(tp.topic)
 
-    def is_served_again(self, tp: TopicPartition) -> None:
-        """Have a log planned again that a broker of the source serves now."""
+    def show_served(self, tp: TopicPartition) -> None:
+        """Show that a broker of the source serves a log now, and have it planned again."""
         if self.unserved.pop(tp, None) is not None:
             self.replan(tp.topic)
 

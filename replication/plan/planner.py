@@ -457,16 +457,16 @@ class Planner:
             if replica.trouble is not None or replica.is_complete:
                 continue
             source_links = self.rebuilder.rebuild_links(tp, replica.end, carrying[tp])
-            unserved = frozenset(each.name for each in source_links if tp in each.unserved)
+            serving = [each for each in source_links if tp not in each.unserved]
             links = choose_links(
-                [self._source(each, tp) for each in source_links if each.name not in unserved]
-                or [self._source(each, tp) for each in source_links],
+                [self._source(each, tp) for each in serving or source_links],
                 every=replica.priority in EVERY_SOURCE,
                 current=self._followed.get(tp, frozenset()),
                 holder=self._holder_of(tp.topic),
                 end=replica.end,
             )
-            links |= unserved  # they are asked on, because nothing else shows when they serve it again
+            if len(serving) < len(source_links):  # nothing but a fetch shows when the others serve it again
+                links |= {each.name for each in source_links if tp in each.unserved}
             followed[replica.tp] = self._same.setdefault(links, links)
         return followed
 

@@ -59,7 +59,7 @@ from replication.batch.prepared import SEQUENCES, Gap, PreparedBatch
 from replication.batch.rebuild import split_prepared
 from replication.catalog import CLASSES
 from replication.changes import PlanChanges
-from replication.states import LogState, LogTrouble, TroubleTeller, now
+from replication.states import LogState, LogTrouble, TroubleTeller, now, unavailable
 from replication.target.gaps import Trimmer, positions, reach_of_fillers
 from replication.target.log_reader import first_batch, read_tails, stored_at
 from replication.target.mirror import Feed, LastBatch, MirrorPartition, Waiting
@@ -431,8 +431,7 @@ class TargetAppender:
     def _note_refused(self, tp: TopicPartition, error: WireError) -> None:
         known = self._refused.get(tp)
         if known is None or known.cause != error.what:
-            since = now() if known is None else known.since
-            self._refused[tp] = LogTrouble(LogState.UNAVAILABLE, error.what, since, hint=error.hint)
+            self._refused[tp] = unavailable(error.what, known, hint=error.hint)
 
     def _drop_queue(self, replica: MirrorPartition) -> None:
         steps = len(replica.queue)

@@ -37,11 +37,9 @@ def end_tokens(context: Context, customer: str, consent: Consent, *, as_json: bo
     good = tokens.known(customer)
     if customer not in context.topology.customers and not good:
         shared_names(context.topology, customer)  # says which names there are
-    ended = 0
-    if good:
-        if not consent.agreed([f"end the tokens of {customer} that are good: {len(good)}"]):
-            return
-        ended = tokens.revoke(customer)
+    if good and not consent.agreed([f"end the tokens of {customer} that are good: {len(good)}"]):
+        return
+    ended = tokens.revoke(customer) if good else 0
     body = {"customer": customer, "revoked": ended}
     emit(body, as_json=as_json, render=lambda: output.write(f"{customer}: no token is good any more; {ended} were\n"))
 

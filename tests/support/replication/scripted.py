@@ -149,7 +149,7 @@ class FakeLink:
     def show_unserved(self, tp: TopicPartition, code: int) -> None:
         self.unserved[tp] = code
 
-    def is_served_again(self, tp: TopicPartition) -> None:
+    def show_served(self, tp: TopicPartition) -> None:
         del self.unserved[tp]
 
     def mark_cut_off(self, tp: TopicPartition, seizure: Seizure) -> None:

@@ -419,8 +419,8 @@ async def test_a_log_that_its_writer_does_not_serve_comes_from_another_source_un
     await world.settle()
     assert (tokyo.fetched, singapore.fetched) == ({tp}, {tp})
     assert not world.planner.is_served(tp)
-    tokyo.is_served_again(tp)
-    singapore.is_served_again(tp)
+    tokyo.show_served(tp)
+    singapore.show_served(tp)
     await world.settle()
     assert (tokyo.fetched, singapore.fetched) == ({tp}, set())
     assert not tokyo.unserved and not singapore.unserved
