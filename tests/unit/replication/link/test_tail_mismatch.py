@@ -6,9 +6,10 @@ This concerns logs of ordinary clients, whose appender does not follow from the 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import struct
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any, cast
 
 import pytest
@@ -211,7 +212,8 @@ class Transactional(Source):
 def copied(log: SourceLog) -> Broker:
     """Return a target with a copy of a log."""
     broker = Broker(random.Random(1))  # noqa: S311
-    for step in prepare_batches(*log.answer(0, 99)[:1], 0, log.answer(0, 99)[1]):
+    records, aborted = log.answer(0, 99)
+    for step in prepare_batches(records, 0, aborted):
         assert not isinstance(step, RejectedBatch)
         for made in fillers(step) if isinstance(step, Gap) else [step]:
             broker.log(*LOG).append(bytes(made.data))
@@ -223,6 +225,19 @@ async def copied_or_stopped(replica: MirrorPartition, source: Source) -> None:
     async with asyncio.timeout(10):
         while replica.trouble is None and replica.end < source.end:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0)
+
+
+@contextlib.asynccontextmanager
+async def following(source: Source, broker: Broker) -> AsyncIterator[MirrorPartition]:
+    """Copy a log from a source to a target meanwhile; yield the copy."""
+    async with running(broker) as appender:
+        replica = appender.replica(LOG, Priority.NORMAL)
+        await appender.load_ends([replica])
+        fetcher = fetcher_of(source, appender)
+        fetcher.follow(replica)
+        task = asyncio.create_task(fetcher.run())
+        yield replica
+        task.cancel()
 
 
 @pytest.mark.parametrize(
@@ -237,14 +252,8 @@ async def copied_or_stopped(replica: MirrorPartition, source: Source) -> None:
 async def test_transactions_are_told_apart_by_their_records(now: str, aborted: str, state: LogState | None) -> None:
     """A log of transactions ends with marks, which are the same whatever is before them."""
     broker, source = copied(transactions("abc", aborted=aborted)), Transactional(transactions(now, aborted=aborted))
-    async with running(broker) as appender:
-        replica = appender.replica(LOG, Priority.NORMAL)
-        await appender.load_ends([replica])
-        fetcher = fetcher_of(source, appender)
-        fetcher.follow(replica)
-        task = asyncio.create_task(fetcher.run())
+    async with following(source, broker) as replica:
         await copied_or_stopped(replica, source)
-        task.cancel()
     assert (replica.trouble and replica.trouble.state) == state
     assert broker.log(*LOG).end == (source.end if state is None else 12)
 
@@ -252,16 +261,10 @@ async def test_transactions_are_told_apart_by_their_records(now: str, aborted: s
 @pytest.mark.parametrize(("now", "state"), [("abcd", None), ("axcd", LogState.DIVERGED)])
 async def test_a_new_leader_with_other_transactions_is_told_by_their_records(now: str, state: LogState | None) -> None:
     broker, source = Broker(random.Random(1)), Transactional(transactions("ab"))  # noqa: S311
-    async with running(broker) as appender:
-        replica = appender.replica(LOG, Priority.NORMAL)
-        await appender.load_ends([replica])
-        fetcher = fetcher_of(source, appender)
-        fetcher.follow(replica)
-        task = asyncio.create_task(fetcher.run())
+    async with following(source, broker) as replica:
         await copied_or_stopped(replica, source)
         source.history, source.end = transactions(now, epoch=1), 16
         await copied_or_stopped(replica, source)
-        task.cancel()
     assert (replica.trouble and replica.trouble.state) == state
     assert broker.log(*LOG).end == (16 if state is None else 8)
 
