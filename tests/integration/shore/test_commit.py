@@ -116,6 +116,7 @@ def test_readers_skip_the_parts_of_a_file_that_are_of_other_hours(lake: Lake) ->
     assert (times.statistics.min, times.statistics.max) == (T0, T0 + 2 * HOUR)
 
 
+@pytest.mark.long
 def test_replacing_writes_only_what_differs(lake: Lake) -> None:
     day: list[Row] = [(box, hour, float(hour), None) for box in "ab" for hour in range(3)]
 
@@ -205,6 +206,7 @@ def test_a_table_of_an_earlier_release_keeps_its_partitions(lake: Lake, tmp_path
     assert sorted((row["box"], row["mean"]) for row in rows) == [("a", 2.0), ("b", 1.0), ("b", 3.0)]
 
 
+@pytest.mark.long
 def test_new_and_changed_rows_are_followed(lake: Lake, tmp_path: Path) -> None:
     """``new_rows`` follows appended rows; ``changed_rows`` also follows updates and deletions."""
     seen: dict[str, list[tuple[Any, ...]]] = {"new": [], "changed": []}

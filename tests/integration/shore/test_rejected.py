@@ -50,6 +50,7 @@ def test_every_record_is_a_row_of_exactly_one_table_whatever_was_written_before_
     assert done.batches <= 1  # the second time there was nothing to write
 
 
+@pytest.mark.long
 def test_times_beyond_the_calendar_do_not_stop_a_job(shore_of: Shore, world: World) -> None:
     """The first record's time is in microseconds. The second is a reading whose day has no next one in the calendar."""
     log = world.log(world.box(0))

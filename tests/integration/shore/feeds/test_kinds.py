@@ -97,6 +97,7 @@ def test_a_customer_that_left_and_comes_back_is_compared_whole(start: Callable[.
     assert start(KINDS["coarse"], DUCKS, begun=False) == ["shop"]  # what it has of another kind is retracted
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["movements:SGSIN", "coarse"])
 def test_a_feed_that_names_ports_ships_or_lines_is_compared_whole_when_they_change(
     lake: Lake, start: Callable[..., list[str]], kind: str
@@ -131,6 +132,7 @@ def test_a_feed_that_names_ports_ships_or_lines_is_compared_whole_when_they_chan
     assert start(port, DUCKS) == []
 
 
+@pytest.mark.long
 def test_feeds_of_a_container_are_compared_when_the_topology_changes_which_entries_are_believed(
     lake: Lake, start: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
