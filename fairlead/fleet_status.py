@@ -32,7 +32,7 @@ from topologies.values import parse_bootstrap
 _TIMEOUT = 15.0  # seconds to wait for one site's logs
 Offsets = dict[str, tuple[int, int]]  # by topic: start and end
 LOSS = frozenset(LogState) - {LogState.MIRRORING, LogState.PAUSED, LogState.UNAVAILABLE}
-"""States that end only when an operator resolves them, because records are lost, or would be."""
+"""States in which records of a copy are lost, or may be. All but ``REBUILDING`` wait for an operator."""
 
 
 def fleet_status(

@@ -28,7 +28,7 @@ class LogState(StrEnum):
     REBUILDING = "rebuilding"  # a seizure cut this copy off; it is rebuilt automatically
     MISPLACED = "misplaced"  # an append landed at another offset than it has at the source
     QUARANTINED = "quarantined"  # content that cannot be appended here
-    UNAVAILABLE = "unavailable"  # the broker refuses this log for now; it is retried
+    UNAVAILABLE = "unavailable"  # a broker does not serve this log, or refuses its records, for now; it is retried
     PAUSED = "paused"  # by an operator
 
 
