@@ -20,6 +20,7 @@ if ! docker image inspect "$base" >/dev/null 2>&1 && ! docker pull --quiet "$bas
     root=$(mktemp -d)
     trap 'rm -rf "$root"' EXIT
     debootstrap --variant=minbase bookworm "$root" ${MIRROR:-} >&2
+    rm -rf "$root"/var/cache/apt/* "$root"/var/lib/apt/lists/*
     tar -C "$root" -c . | docker import - "$base" >/dev/null
 fi
 rm -rf "$context" && mkdir -p "$context"
