@@ -154,7 +154,7 @@ async def assemble(
         versions={"fairlead": fairlead_version()}
         | {name: importlib.metadata.version(name) for name in ("pyspark", "delta-spark")}
         | {"kafka": jar_set("kafka").revision_of("kafka_2.13")},
-        chart_container=truth.chart_container,
+        chart_container=plan.chart_box().number,
     )
 
 
