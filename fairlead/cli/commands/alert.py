@@ -33,7 +33,7 @@ from fairlead.cli.commands.context import (
     TopologyOption,
     WaitOption,
     YesOption,
-    complete_site,
+    site_option,
 )
 from fairlead.cli.commands.custody.app import ask_first
 from fairlead.cli.console import Consent, console, emit, lines, output, uncut, utc_text
@@ -119,9 +119,7 @@ def ack(
     alert: Annotated[
         str, typer.Argument(metavar="ALERT", help="An alert's id, or a container with one open alert: number or log.")
     ],
-    at: Annotated[
-        str, typer.Option("--site", "-s", help="The site that raised it.", metavar="SITE", autocompletion=complete_site)
-    ],
+    at: Annotated[str, site_option("The site that raised it.")],
     reason: Annotated[str, typer.Option("--reason", help="What is done about it; kept with the alert.")] = "",
     dry_run: DryRunOption = False,
     yes: YesOption = False,
@@ -145,9 +143,7 @@ def clear(
     alert: Annotated[
         str, typer.Argument(metavar="ALERT", help="An alert's id, or a container with one open alert: number or log.")
     ],
-    at: Annotated[
-        str, typer.Option("--site", "-s", help="The site that raised it.", metavar="SITE", autocompletion=complete_site)
-    ],
+    at: Annotated[str, site_option("The site that raised it.")],
     reason: Annotated[str, typer.Option("--reason", help="Why; kept with the alert.")],
     dry_run: DryRunOption = False,
     yes: YesOption = False,

@@ -18,8 +18,8 @@ from fairlead.cli.commands.context import (
     MetricsHostOption,
     MetricsPortOption,
     TopologyOption,
-    complete_site,
     metrics_page,
+    site_option,
 )
 from fairlead.cli.console import console
 from fairlead.errors import ConfigurationError
@@ -35,17 +35,7 @@ _ADDRESSES = re.compile(r"https?://\S+")
 
 
 def board(
-    site: Annotated[
-        str | None,
-        typer.Option(
-            "--site",
-            "-s",
-            help="Whose Kafka it reads.",
-            metavar="SITE",
-            autocompletion=complete_site,
-            show_default=False,
-        ),
-    ] = None,
+    site: Annotated[str | None, site_option("Whose Kafka it reads.", show_default=False)] = None,
     host: Annotated[str, typer.Option("--host", help="Listen on this address.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", help="Listen on this port; 0: any free one.", min=0, max=65535)] = PORT,
     name: Annotated[

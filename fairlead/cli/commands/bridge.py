@@ -38,9 +38,9 @@ from fairlead.cli.commands.context import (
     TopologyOption,
     YesOption,
     check_order,
-    complete_site,
     metrics_page,
     parse_moment,
+    site_option,
 )
 from fairlead.cli.console import Consent, console, emit, errors
 from fairlead.errors import ConfigurationError, OptionError, RefusedError, UnknownNameError
@@ -62,16 +62,7 @@ _Show = Callable[[Sequence[Mapping[str, Any]]], None]
 @app.callback(invoke_without_command=True)
 def bridge(
     command: typer.Context,
-    at: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--site",
-            "-s",
-            help="Serve this site; may be repeated.",
-            metavar="SITE",
-            autocompletion=complete_site,
-        ),
-    ] = None,
+    at: Annotated[list[str] | None, site_option("Serve this site; may be repeated.")] = None,
     every: Annotated[bool, typer.Option("--all", help="Serve every site that has an MQTT broker.")] = False,
     stray_alert: Annotated[
         float, typer.Option(help="Raise an alert when a reading waits for custody this many hours.", min=0.0)
@@ -263,16 +254,7 @@ def _line(snapshot: Mapping[str, Any]) -> str:
 
 @app.command()
 def replay(
-    at: Annotated[
-        str,
-        typer.Option(
-            "--site",
-            "-s",
-            help="The site whose dead letters are replayed.",
-            metavar="SITE",
-            autocompletion=complete_site,
-        ),
-    ],
+    at: Annotated[str, site_option("The site whose dead letters are replayed.")],
     reason: Annotated[
         list[str] | None, typer.Option("--reason", help="Only letters with this reason; may be repeated.")
     ] = None,

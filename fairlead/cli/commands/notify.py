@@ -16,8 +16,8 @@ from fairlead.cli.commands.context import (
     MetricsHostOption,
     MetricsPortOption,
     TopologyOption,
-    complete_site,
     metrics_page,
+    site_option,
 )
 from fairlead.cli.console import console, emit, errors
 from fairlead.errors import ConfigurationError, ExitCode
@@ -36,12 +36,7 @@ app = typer.Typer(
 
 @app.command()
 def run(
-    at: Annotated[
-        str | None,
-        typer.Option(
-            "--site", "-s", help="The site of notify in the topology.", metavar="SITE", autocompletion=complete_site
-        ),
-    ] = None,
+    at: Annotated[str | None, site_option("The site of notify in the topology.")] = None,
     routes: Annotated[
         list[str] | None, typer.Option("--route", help="Only this route; may be repeated. Default: all.")
     ] = None,

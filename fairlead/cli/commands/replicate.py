@@ -24,8 +24,8 @@ from fairlead.cli.commands.context import (
     MetricsHostOption,
     MetricsPortOption,
     TopologyOption,
-    complete_site,
     metrics_page,
+    site_option,
 )
 from fairlead.cli.console import errors
 from fairlead.errors import ConfigurationError, OptionError
@@ -47,12 +47,7 @@ _STYLES = {"mirroring": "green", "closed": "dim", "paused": "yellow", "unavailab
 
 
 def replicate(
-    at: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--site", "-s", help="Mirror to this site; may be repeated.", metavar="SITE", autocompletion=complete_site
-        ),
-    ] = None,
+    at: Annotated[list[str] | None, site_option("Mirror to this site; may be repeated.")] = None,
     everywhere: Annotated[bool, typer.Option("--all", help="Run for every site that needs a replicator.")] = False,
     memory: Annotated[
         str,

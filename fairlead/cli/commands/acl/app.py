@@ -32,7 +32,7 @@ from fairlead.cli.commands.context import (
     TopologyOption,
     WaitOption,
     YesOption,
-    complete_site,
+    site_option,
 )
 from fairlead.cli.console import Consent, console, emit, errors, print_plan
 from fairlead.errors import ConfigurationError, ExitCode, FairleadError, UnknownNameError
@@ -298,9 +298,7 @@ def explain(
     topic: Annotated[str, typer.Argument(help="A topic, for example feeds.ducks.")],
     operation: Annotated[str | None, typer.Argument(help="READ, WRITE, CREATE, … Default: READ and WRITE.")] = None,
     topology: TopologyOption = DEFAULT_TOPOLOGY,
-    site: Annotated[
-        str | None, typer.Option("--site", "-s", help="Only this site.", metavar="SITE", autocompletion=complete_site)
-    ] = None,
+    site: Annotated[str | None, site_option("Only this site.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show at which sites a user may read or write a topic, and why or why not.

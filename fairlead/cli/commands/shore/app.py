@@ -23,7 +23,7 @@ from fairlead.cli.commands.context import (
     MetricsPortOption,
     TopologyOption,
     YesOption,
-    complete_site,
+    site_option,
 )
 from fairlead.cli.commands.shore.context import ShorePlace, ShoreSiteOption, open_shore
 from fairlead.cli.commands.shore.tables import backfill, compact_, rebuild, vacuum_, verify
@@ -305,14 +305,7 @@ def run(
     metrics_port: MetricsPortOption = None,
     metrics_host: MetricsHostOption = ADDRESS,
     site: Annotated[
-        str | None,
-        typer.Option(
-            "--site",
-            "-s",
-            help="Run here, and move here if shore ran at another site. Default: the topology's 'at'.",
-            metavar="SITE",
-            autocompletion=complete_site,
-        ),
+        str | None, site_option("Run here, and move here if shore ran at another site. Default: the topology's 'at'.")
     ] = None,
     topology: TopologyOption = DEFAULT_TOPOLOGY,
     as_json: JsonOption = False,
