@@ -163,7 +163,7 @@ _OF_SITES: Final[Mapping[str, tuple[type[msgspec.Struct], ...]]] = {
 def _writers(topology: Topology, stream: str) -> list[str]:
     if stream == ENDS:
         return [name for name in topology.sites if topology.has_replicator(name)]
-    found = [name for name, site in topology.sites.items() if site.kind is not SiteKind.CUSTOMER]
+    found = topology.sites_with_bridge
     return [*found, RAISED_BY_SHORE] if stream == "alerts" and topology.shore_raises_alerts else found
 
 

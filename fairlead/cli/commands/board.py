@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import re
-import signal
 import sys
 from importlib.abc import MetaPathFinder
 from pathlib import Path
@@ -25,6 +24,7 @@ from fairlead.cli.console import console
 from fairlead.errors import ConfigurationError
 from fairlead.local.workers import Workers
 from fairlead.scrape import ADDRESS, serve
+from fairlead.waiting import stopped_by_signals
 from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology
 from topologies.model import check_sites
 
@@ -84,10 +84,7 @@ async def _serve(context: Context, site: str, listen: Listen, metrics_host: str,
     from board.service import BoardService
     from board.viewer import LOCAL
 
-    ended = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, ended.set)
+    ended = stopped_by_signals()
     service = BoardService(context, site)
     metrics = metrics_page(lambda port, host: serve(board_metrics, [service], port, host), metrics_port, metrics_host)
     async with serving(service, listen) as address, metrics:

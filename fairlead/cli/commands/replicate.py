@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import signal
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -31,7 +30,7 @@ from fairlead.cli.console import errors
 from fairlead.errors import ConfigurationError, OptionError
 from fairlead.kafka.endpoint import Address
 from fairlead.scrape import ADDRESS, MetricsServer, Watched, serve
-from fairlead.waiting import in_background
+from fairlead.waiting import in_background, stopped_by_signals
 from replication.operations.links.access import member_status_file, status_file
 from replication.replicator import MEMORY, Replicator
 from replication.states import LogState
@@ -186,10 +185,7 @@ async def _run(
 
 
 async def _replicate(replicators: Sequence[Replicator]) -> None:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
+    stop = stopped_by_signals()
     async with in_background(_show(replicators)), asyncio.TaskGroup() as group:
         for each in replicators:
             group.create_task(each.run(stop))
