@@ -508,7 +508,8 @@ class VoyageSources:
 def voyage_values(given: VoyageSources, imo: str | None = None) -> Json:
     """Return what the templates of a voyage's page show: all ships, or the one with an IMO number."""
     topology = given.topology
-    names = {code: _port_name(topology, code) for each in given.itineraries for code in _codes(each)}
+    codes = {call.port for each in given.itineraries for call in each.calls}
+    names = {code: _port_name(topology, code) for code in codes}
     ships = [
         SailingShip(
             each.imo,
@@ -544,10 +545,6 @@ def voyage_values(given: VoyageSources, imo: str | None = None) -> Json:
         "open_alerts": sum(alert.state != "CLEARED" for alert in given.alerts),
         "chart": given.chart,
     }
-
-
-def _codes(itinerary: Itinerary) -> set[str]:
-    return {call.port for call in itinerary.calls}
 
 
 def _ship_title(topology: Topology, imo: str) -> str:

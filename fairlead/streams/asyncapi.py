@@ -292,16 +292,13 @@ def _covers(logs: str, kind: _LogKind) -> bool:
 # --- what is in a record
 
 
-def _structs(kinds: Sequence[_LogKind]) -> list[type[msgspec.Struct]]:
-    return list(dict.fromkeys(each for kind in kinds for each in kind.content if not isinstance(each, str)))
-
-
 def _name(content: type[msgspec.Struct] | str) -> str:
     return content if isinstance(content, str) else content.__name__
 
 
 def _schemas(kinds: Sequence[_LogKind]) -> dict[str, Any]:
-    _, found = msgspec.json.schema_components(_structs(kinds), ref_template=_SCHEMAS + "{name}")
+    structs = dict.fromkeys(each for kind in kinds for each in kind.content if not isinstance(each, str))
+    _, found = msgspec.json.schema_components(structs, ref_template=_SCHEMAS + "{name}")
     return dict(found)
 
 
