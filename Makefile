@@ -52,18 +52,18 @@ docs: $(READY) ## the documentation as a site in build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 bench: $(READY) ## the figures; also as JSON in build/bench
-	for name in alert_first detection devices mqtt_profiles simulator thin_link; do echo; $(BIN)/python -m benchmarks.$$name; done
+	for name in alert_first detection devices mqtt_profiles; do echo; $(BIN)/python -m benchmarks.$$name; done
 
 bench-replication: $(READY) ## the replicator beside MirrorMaker 2, in one run (about 30 minutes)
 	$(BIN)/python -m benchmarks.replication
 
-bench-custody: $(READY) ## port calls of 1,000 to 10,000 boxes, ledgers of 100,000 logs, the seizure of 20,000 (about 25 minutes)
+bench-custody: $(READY) ## port calls of 1,000 to 10,000 boxes, the seizure of 20,000 (about 25 minutes)
 	$(BIN)/python -m benchmarks.custody
 
-bench-edge: $(READY) ## the way in at 20,000 logs, catching up, detection, the simulator, in one run (about 15 minutes)
+bench-edge: $(READY) ## the way in at 20,000 logs, catching up, detection, digests, in one run (about 15 minutes)
 	tools/scratch.sh $(BIN)/python -m benchmarks.edge
 
-bench-shore: $(READY) ## a million readings into Delta, memory, skew, alerts, point queries, feeds, in one run (about 25 minutes)
+bench-shore: $(READY) ## a million readings into Delta, memory, skew, alerts, feeds, in one run (about 25 minutes)
 	tools/scratch.sh $(BIN)/python -m benchmarks.shore
 
 bench-access: $(READY) ## plans for 200 customers, 2,000 changed rules at a broker, what rules grow with (about 2 minutes)

@@ -347,7 +347,9 @@ def until_done(
     """
     results = {result.site: result for result in first}
     deadline = None if seconds is None else time.monotonic() + seconds
-    while away := tuple(site for site, result in results.items() if _retriable(result.error)):
+    while away := tuple(
+        site for site, result in results.items() if result.error is not None and result.error.retriable
+    ):
         left = pause if deadline is None else min(pause, deadline - time.monotonic())
         if left <= 0:
             break
@@ -360,7 +362,3 @@ def until_done(
                 result, added=before.added + result.added, removed=before.removed + result.removed
             )
     return tuple(results.values())
-
-
-def _retriable(error: FairleadError | None) -> bool:
-    return error is not None and error.retriable

@@ -662,7 +662,9 @@ class _Index:
     def __init__(self, rules: Iterable[Rule]) -> None:
         self._named: dict[tuple[str, Resource, Operation], dict[Pattern, dict[str, Rule]]] = {}
         for rule in rules:
-            about = self._named.setdefault(_about(rule), {Pattern.LITERAL: {}, Pattern.PREFIXED: {}})
+            about = self._named.setdefault(
+                (rule.user, rule.resource, rule.operation), {Pattern.LITERAL: {}, Pattern.PREFIXED: {}}
+            )
             about[rule.pattern][rule.name] = rule
 
     def wider(self, rule: Rule) -> list[Rule]:
@@ -679,10 +681,6 @@ class _Index:
                 if rule.pattern is Pattern.LITERAL and rule.name in about[Pattern.LITERAL]:
                     found.append(about[Pattern.LITERAL][rule.name])
         return [other for other in found if other != rule]
-
-
-def _about(rule: Rule) -> tuple[str, Resource, Operation]:
-    return rule.user, rule.resource, rule.operation
 
 
 def _widest(rule: Rule, wider: list[Rule]) -> Rule:

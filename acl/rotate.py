@@ -187,7 +187,7 @@ def rotate(
 
     def one(site: str) -> Rotated:
         revoked: RevokedAcls | None = None
-        intent = _intent(topology, site, user, now=now)
+        intent = UserChange(**stamp(topology.name, site), user=user, action="rotate", detail=LEAKED if now else {})
 
         def facts() -> dict[str, Any]:
             until = revoked.ends if revoked else None
@@ -302,10 +302,6 @@ def _by_hand(topology: Topology, site: str, user: str) -> str:
         "password there is another one and has not changed: change it there, with the new one in the bridge's "
         f"environment or secrets' folder before ({next_variable(site, MQTT_BRIDGE)}, or {site}.{MQTT_BRIDGE}.next)"
     )
-
-
-def _intent(topology: Topology, site: str, user: str, *, now: bool) -> UserChange:
-    return UserChange(**stamp(topology.name, site), user=user, action="rotate", detail=LEAKED if now else {})
 
 
 def _note(resolver: EndpointResolver, site: str, entries: Iterable[Entry]) -> None:

@@ -37,7 +37,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from acl.apply import apply_topology
 from benchmarks.harness import FOLDER, Figures, Say, main
-from benchmarks.shore.point_query import FIRST, INTERVAL, generate, numbers
+from benchmarks.readings import FIRST, INTERVAL, generate, numbers
 from fairlead.cli.commands.board import start_in_background
 from fairlead.errors import UnavailableError
 from fairlead.kafka.admin import create_logs

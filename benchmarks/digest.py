@@ -17,7 +17,6 @@ import time
 from typing import Any
 
 from benchmarks.harness import Figures, Say, main
-from benchmarks.simulator import voyage
 from edge.alerts.digest import DigestMaker, record_of
 from edge.alerts.engine import AlertEngine
 from edge.ingest.classifier import Classifier
@@ -28,12 +27,35 @@ from fairlead.records import encode
 from fairlead.records.digest import Digest, decode_digest
 from fairlead.records.reading import milliseconds
 from fairlead.records.ship import Position
+from simulators.fleet.commodities import COMMODITIES
+from simulators.fleet.scenario_file import parse
 from simulators.steps import Publish
+from simulators.voyage.voyage import Voyage
 from topologies.loader.load import load
 
 TARGET_BYTES = 20_000
 EVERY = dt.timedelta(minutes=15)
 SHIP, IMO = "duck-star", "9074729"
+SCENARIO = """
+name: day-at-sea
+topology: minimal
+booking_office: tokyo
+start: 2026-07-01T00:00:00Z
+reading_interval: 5m
+ships:
+  duck-star:
+    first_arrival: 2h
+    calls: [{ port: tokyo, stay: 4h, at_sea: 30h }, { port: tokyo, stay: 1h }]
+cargo:
+"""
+LOT = "  {0}: {{ owner: BIGU, commodity: {0}, containers: 1, route: [tokyo, duck-star, tokyo], gate_in: 1h }}\n"
+
+
+def voyage(containers: int, **changes: Any) -> Voyage:
+    """The voyage of one ship; ``changes`` are fields of its scenario."""
+    text = SCENARIO + "".join(LOT.format(name) for name in sorted(COMMODITIES))
+    scenario = parse(text, "day-at-sea").model_copy(update=changes).adjusted(containers=containers)
+    return Voyage(scenario, load("minimal", env={}), seed=7)
 
 
 def sail(containers: int, hours: float) -> list[tuple[Digest, float]]:

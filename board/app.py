@@ -12,7 +12,6 @@ import logging
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
 from functools import cache
 from importlib import resources
-from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -80,7 +79,7 @@ def create_app(
         Route("/openapi.json", _openapi),
         *further,
         *(Route(page.path, _endpoint(service, page), methods=[page.method]) for page in PAGES),
-        Mount("/static", StaticFiles(directory=str(_static()))),
+        Mount("/static", StaticFiles(directory=str(resources.files("board") / "static"))),
     ]
 
     @contextlib.asynccontextmanager
@@ -173,10 +172,6 @@ def _described() -> bytes:
 def openapi_document() -> dict[str, Any]:
     """Return the OpenAPI document of all that the board serves, as ``/openapi.json`` has it."""
     return document(OPERATIONS, fairlead_version())
-
-
-def _static() -> Path:
-    return Path(str(resources.files("board") / "static"))
 
 
 def _for_anyone(

@@ -7,7 +7,7 @@ import contextlib
 import resource
 import socket
 import sys
-from collections.abc import AsyncIterator, Collection, Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -85,7 +85,8 @@ async def serving(board: BoardService, listen: Listen) -> AsyncIterator[str]:
     listen.check()
     _allow_many_connections()
     sys.setswitchinterval(_TURN)
-    app = create_app(board, hosts=_names(listen), further=shares(board))
+    names = {*LOOPBACK, host_of(listen.host) or listen.host, *(host_of(name) for name in listen.names)}
+    app = create_app(board, hosts=names, further=shares(board))
     config = uvicorn.Config(
         app,
         log_level="warning",
@@ -171,10 +172,6 @@ def _bound(listen: Listen) -> Iterator[socket.socket]:
                 port=listen.port,
             ) from error
         yield listener
-
-
-def _names(listen: Listen) -> Collection[str]:
-    return {*LOOPBACK, host_of(listen.host) or listen.host, *(host_of(name) for name in listen.names)}
 
 
 def _allow_many_connections() -> None:

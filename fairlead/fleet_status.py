@@ -58,6 +58,7 @@ def fleet_status(
         replicator = _replicator(folder, name)
         links = replicator["links"] if replicator else []
         lags = [link["lag"] for link in links if link["lag"] is not None]
+        up = {link["name"] for link in links if link["state"] == LinkState.MIRRORING}
         sites.append(
             {
                 "site": name,
@@ -72,7 +73,7 @@ def fleet_status(
                 "lag": sum(lags) if lags else None,
                 "links": links,
                 "waiting": waiting(name, replicator, unheard),
-                "overtaken": overtaken(topology, name, kept, {link["name"] for link in links if _is_up(link)}),
+                "overtaken": overtaken(topology, name, kept, up),
                 "logs_in_trouble": (troubled := dict(sorted(replicator["logs"].items())) if replicator else {}),
                 "logs_by_state": dict(Counter(each["state"] for each in troubled.values())),
             }
@@ -148,10 +149,6 @@ async def _count(topology: Topology, site: str, resolver: EndpointResolver) -> d
             offsets[log.topic] = (start, end)
     records = sum(end - start for start, end in offsets.values())
     return {"logs": len(logs), "records": records, "error": None, "offsets": offsets}
-
-
-def _is_up(link: Mapping[str, Any]) -> bool:
-    return bool(link["state"] == LinkState.MIRRORING)
 
 
 def overtaken(

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import signal
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, Final, TypeVar
@@ -35,6 +36,14 @@ async def wait_set(event: asyncio.Event, seconds: float | None) -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()
+
+
+def stopped_by_signals() -> asyncio.Event:
+    """Return an event that SIGINT and SIGTERM set from now on, in place of ending the process."""
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop
 
 
 LONGEST: Final = 80.0  # seconds; a broker of 15,000 logs that collects garbage is silent for more than ten

@@ -654,6 +654,11 @@ class Topology(Model):
     def links_to(self, site: str) -> tuple[Link, ...]:
         return tuple(link for link in self.directed_links() if link.to == site)
 
+    @property
+    def sites_with_bridge(self) -> list[str]:
+        """The sites with a way in: all but customers' have an MQTT broker and a bridge."""
+        return [name for name, site in self.sites.items() if site.kind is not SiteKind.CUSTOMER]
+
     def has_replicator(self, site: str) -> bool:
         """Return whether ``fairlead replicate`` runs beside a site: a link leads there, or its retention has an end."""
         kept = self.sites[site].retention.values()

@@ -1,11 +1,11 @@
-"""The bridge, detection on board, and the simulator.
+"""The bridge, detection on board, and digests.
 
-    python -m benchmarks.edge [--only bridge,detection,digest,simulator] [--logs N] [--readings N] [--queued N] ...
+    python -m benchmarks.edge [--only bridge,detection,digest] [--logs N] [--readings N] [--queued N] ...
 
 ``bridge``: Fairlead's bridge beside a plain one of paho and confluent-kafka, QoS 1 in, acks=all out, one log per
 container; and Fairlead's after a stop, with readings waiting at the MQTT broker (``catch_up``). ``detection``: the cost
 of the alert rules for a reading. ``digest``: the bytes of what a ship says of 2,000 boxes over its satellite.
-``simulator``: a day of a large ship, model only. All parts take about a quarter of an hour on a machine that does
+All parts take about a quarter of an hour on a machine that does
 nothing else. The options make them smaller, for trying out.
 
 Readings per second are those of the whole chain, when all share the machine's cores: devices, MQTT broker, bridge,
@@ -19,7 +19,7 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
-from benchmarks import detection, digest, simulator
+from benchmarks import detection, digest
 from benchmarks.edge import bridge
 from benchmarks.harness import main
 from fairlead.local.state import Profile
@@ -28,7 +28,6 @@ PARTS: Final = {
     "bridge": bridge.measure,
     "detection": detection.measure,
     "digest": digest.measure,
-    "simulator": simulator.measure,
 }
 
 
@@ -46,7 +45,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     detection.add_options(parser)
     digest.add_options(parser)
-    simulator.add_options(parser)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 from starlette.exceptions import HTTPException
@@ -41,6 +41,7 @@ from shore.report.container import container_report, open_container
 from shore.report.course import samples as samples_of
 from shore.report.slices import Row, open_slices
 from simulators.fleet.routes import route
+from simulators.network.controller import CutPeriod
 from simulators.report.model import Report
 from simulators.voyage.control import Underway, read_underway, report_file
 from topologies.drawing.seachart import PortPlace, ports
@@ -62,17 +63,6 @@ Ways: TypeAlias = Mapping[tuple[str, str], Sequence[tuple[float, float]]]
 """The points (latitude, longitude) of the way over the sea between two ports by UN/LOCODE."""
 
 # --- links
-
-
-class LinkCut(Protocol):
-    """A time without any link between two sites."""
-
-    @property
-    def between(self) -> tuple[str, str]: ...
-    @property
-    def starts(self) -> dt.datetime: ...
-    @property
-    def ends(self) -> dt.datetime: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +123,7 @@ class LinkHistory:
 def link_history(
     topology: Topology,
     itineraries: Iterable[Itinerary],
-    cuts: Iterable[LinkCut],
+    cuts: Iterable[CutPeriod],
     until: dt.datetime | None,
     imo: str | None = None,
 ) -> LinkHistory:
@@ -160,7 +150,7 @@ def link_history(
     if until is None or not starts or min(starts) >= until:
         return LinkHistory((), (), (), 0)
     start = min(starts)
-    gone: dict[frozenset[str], list[LinkCut]] = {}
+    gone: dict[frozenset[str], list[CutPeriod]] = {}
     for cut in cuts:
         gone.setdefault(frozenset(cut.between), []).append(cut)
     scale = partial(_span, start=start, until=until)
@@ -508,7 +498,8 @@ class VoyageSources:
 def voyage_values(given: VoyageSources, imo: str | None = None) -> Json:
     """Return what the templates of a voyage's page show: all ships, or the one with an IMO number."""
     topology = given.topology
-    names = {code: _port_name(topology, code) for each in given.itineraries for code in _codes(each)}
+    codes = {call.port for each in given.itineraries for call in each.calls}
+    names = {code: _port_name(topology, code) for code in codes}
     ships = [
         SailingShip(
             each.imo,
@@ -544,10 +535,6 @@ def voyage_values(given: VoyageSources, imo: str | None = None) -> Json:
         "open_alerts": sum(alert.state != "CLEARED" for alert in given.alerts),
         "chart": given.chart,
     }
-
-
-def _codes(itinerary: Itinerary) -> set[str]:
-    return {call.port for call in itinerary.calls}
 
 
 def _ship_title(topology: Topology, imo: str) -> str:

@@ -67,7 +67,8 @@ def retrieve(jars: Iterable[Jar], folder: Path, *, transitive: bool = False) -> 
         raise _failed(wanted, f"the download took longer than {_TIMEOUT} s") from error
     if done.returncode:
         raise _failed(wanted, _reason(done.stdout + done.stderr))
-    return {file: _jar_at(file) for file in sorted(out.glob("*/*/*.jar"))}
+    files = sorted(out.glob("*/*/*.jar"))
+    return {file: Jar(file.parent.parent.name, file.parent.name, file.stem) for file in files}
 
 
 def ivy_jar() -> Path:
@@ -77,10 +78,6 @@ def ivy_jar() -> Path:
     if not found:
         raise UnavailableError("pyspark is not installed, and jars are fetched with the Ivy inside it", hint="run make")
     return found[-1]
-
-
-def _jar_at(file: Path) -> Jar:
-    return Jar(file.parent.parent.name, file.parent.name, file.stem)
 
 
 def _proxy_options() -> list[str]:

@@ -163,7 +163,7 @@ _OF_SITES: Final[Mapping[str, tuple[type[msgspec.Struct], ...]]] = {
 def _writers(topology: Topology, stream: str) -> list[str]:
     if stream == ENDS:
         return [name for name in topology.sites if topology.has_replicator(name)]
-    found = [name for name, site in topology.sites.items() if site.kind is not SiteKind.CUSTOMER]
+    found = topology.sites_with_bridge
     return [*found, RAISED_BY_SHORE] if stream == "alerts" and topology.shore_raises_alerts else found
 
 
@@ -292,16 +292,13 @@ def _covers(logs: str, kind: _LogKind) -> bool:
 # --- what is in a record
 
 
-def _structs(kinds: Sequence[_LogKind]) -> list[type[msgspec.Struct]]:
-    return list(dict.fromkeys(each for kind in kinds for each in kind.content if not isinstance(each, str)))
-
-
 def _name(content: type[msgspec.Struct] | str) -> str:
     return content if isinstance(content, str) else content.__name__
 
 
 def _schemas(kinds: Sequence[_LogKind]) -> dict[str, Any]:
-    _, found = msgspec.json.schema_components(_structs(kinds), ref_template=_SCHEMAS + "{name}")
+    structs = dict.fromkeys(each for kind in kinds for each in kind.content if not isinstance(each, str))
+    _, found = msgspec.json.schema_components(structs, ref_template=_SCHEMAS + "{name}")
     return dict(found)
 
 

@@ -37,6 +37,10 @@ class CutPeriod:
     ends: dt.datetime
     seconds: float
 
+    @property
+    def days(self) -> float:
+        return (self.ends - self.starts) / dt.timedelta(days=1)
+
 
 class NetworkController:
     """Applies weather to proxies. Its methods may be called from any one thread.

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import signal
 import sys
 from pathlib import Path
 
@@ -20,6 +19,7 @@ import uvloop
 
 from fairlead.errors import ConfigurationError
 from fairlead.home import private_folder
+from fairlead.waiting import stopped_by_signals
 from simulators.network.registry import Order, OrderAnswer, ProxyRegistry
 from topologies.endpoints import AddressOverrides, read_address_overrides
 
@@ -95,10 +95,7 @@ async def run(address_overrides: Path, at: Path, stop: asyncio.Event) -> None:
 
 
 async def _until_stopped(address_overrides: Path, at: Path) -> None:
-    stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    await run(address_overrides, at, stop)
+    await run(address_overrides, at, stopped_by_signals())
 
 
 def main(address_overrides: Path, at: Path) -> None:

@@ -8,6 +8,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,7 +35,6 @@ from simulators.report.counting import (
 from simulators.report.digests import add_readings, digest_figures, read_digests, told_times
 from simulators.report.model import (
     CustomerFigures,
-    CutFigures,
     HeadquartersFigures,
     LinkFigures,
     Report,
@@ -139,10 +139,7 @@ async def assemble(
         roll_calls=roll_calls,
         customers=customers,
         links=link_figures(topology, folder, sailed.sunk),
-        cuts=tuple(
-            CutFigures(between=cut.between, starts=cut.starts, ends=cut.ends, seconds=round(cut.seconds, 1))
-            for cut in sailed.cuts
-        ),
+        cuts=tuple(replace(cut, seconds=round(cut.seconds, 1)) for cut in sailed.cuts),
         arrivals=sailed.arrivals,
         ship_losses=tuple(_ship_loss(sailed, takeover, stored) for takeover in sailed.takeovers),
         headquarters=await asyncio.to_thread(_headquarters, lost, topology, sailed) if lost is not None else None,
@@ -154,7 +151,7 @@ async def assemble(
         versions={"fairlead": fairlead_version()}
         | {name: importlib.metadata.version(name) for name in ("pyspark", "delta-spark")}
         | {"kafka": jar_set("kafka").revision_of("kafka_2.13")},
-        chart_container=truth.chart_container,
+        chart_container=plan.chart_box().number,
     )
 
 

@@ -7,6 +7,7 @@ import datetime as dt
 import msgspec
 from rich.table import Table
 
+from simulators.network.controller import CutPeriod
 from simulators.report.digests import DigestFigures
 from simulators.report.yard import YardFigures
 from simulators.voyage.waiting import AheadOfShip
@@ -20,19 +21,6 @@ class LinkFigures(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
     lag: int
     state: str
-
-
-class CutFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """A period without any link between two sites, by the scenario; ``seconds`` is its wall time."""
-
-    between: tuple[str, str]
-    starts: dt.datetime
-    ends: dt.datetime
-    seconds: float
-
-    @property
-    def days(self) -> float:
-        return (self.ends - self.starts) / dt.timedelta(days=1)
 
 
 class RollCallFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -227,7 +215,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     roll_calls: tuple[RollCallFigures, ...] = ()
     customers: dict[str, CustomerFigures]
     links: tuple[LinkFigures, ...]
-    cuts: tuple[CutFigures, ...] = ()
+    cuts: tuple[CutPeriod, ...] = ()
     arrivals: tuple[AheadOfShip, ...] = ()  # at each port call after a ship's first
     ship_losses: tuple[ShipLossFigures, ...] = ()
     headquarters: HeadquartersFigures | None = None

@@ -72,15 +72,6 @@ def alert_sites(topology: Topology) -> list[str]:
     return [name for name, site in topology.sites.items() if site.kind in (SiteKind.PORT, SiteKind.HQ)]
 
 
-def raisers(topology: Topology) -> list[str]:
-    """Return the sites whose bridges raise alerts."""
-    return [name for name, site in topology.sites.items() if site.kind is not SiteKind.CUSTOMER]
-
-
-def ships(topology: Topology) -> list[str]:
-    return [name for name, site in topology.sites.items() if site.kind is SiteKind.SHIP]
-
-
 async def sail(
     voyage: VoyageSource,
     topology: Topology,
@@ -121,7 +112,7 @@ async def sail(
         _nothing_ends_it(voyage.plan.losses[0].ship)
     async with Clusters(lambda site: resolver.kafka(site, ADMIN), client_id="fairlead-voyage") as clusters:
         await refuse_second_voyage(topology, clusters, source or topology.name)
-        watch = AlertWatch(clusters, alert_sites(topology), raisers(topology))
+        watch = AlertWatch(clusters, alert_sites(topology), topology.sites_with_bridge)
         stop = asyncio.Event()
         watching = asyncio.create_task(watch.run(stop))
         waiter = Waiter(

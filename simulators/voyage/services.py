@@ -35,7 +35,7 @@ from simulators.voyage.supervisor import Supervisor, WorkerEnd
 from simulators.voyage.voyage import VoyageSource
 from topologies.context import Context
 from topologies.endpoints import LINES, write_address_overrides
-from topologies.model import Shore, SiteKind
+from topologies.model import Shore
 from topologies.users import ADMIN
 
 if TYPE_CHECKING:
@@ -256,7 +256,7 @@ _STATUS_FILES = {"bridge": "bridge.{}.json", "replicate": "replicator.{}.json"}
 def _sites_of(context: Context, command: str) -> list[str]:
     topology = context.topology
     if command == "bridge":
-        return [name for name, site in topology.sites.items() if site.kind is not SiteKind.CUSTOMER]
+        return topology.sites_with_bridge
     return [name for name in topology.sites if topology.has_replicator(name)]
 
 

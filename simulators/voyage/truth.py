@@ -1,4 +1,4 @@
-"""The expected content of logs and tables after a voyage, computed from everything published. No I/O.
+"""The expected content of logs and feeds after a voyage, computed from everything published. No I/O.
 
 ``Truth.record`` gets each message when it goes to its broker, so an interrupted voyage has its truth too. Identities of
 readings are stored as runs of sequence numbers, so that millions of readings need little memory.
@@ -7,16 +7,13 @@ readings are stored as runs of sequence numbers, so that millions of readings ne
 from __future__ import annotations
 
 import datetime as dt
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import msgspec
 
-from fairlead.names import owner_code
 from fairlead.records import decoder
 from fairlead.records.event import Event
-from simulators.fleet import routes
 from simulators.fleet.plan import VoyagePlan
 from simulators.steps import MessageKind, Publish, ReadingId
 
@@ -59,9 +56,6 @@ class ReadingSet:
             for sequence in range(run.first, run.last + 1):
                 yield ReadingId(run.container, run.device_id, run.boot_id, sequence)
 
-    def containers(self) -> list[str]:
-        return sorted({run.container for run in self.runs})
-
 
 class OverboardLoss(msgspec.Struct, frozen=True):
     """A box that went overboard. ``published_at`` is the wall time at which the deciding reading was published."""
@@ -70,34 +64,6 @@ class OverboardLoss(msgspec.Struct, frozen=True):
     ship: str
     sim_time: dt.datetime
     published_at: dt.datetime
-    latitude: float
-    longitude: float
-
-
-class PublishedPosition(msgspec.Struct, frozen=True):
-    """A position that a ship published."""
-
-    time: dt.datetime
-    latitude: float
-    longitude: float
-
-
-class ChartPoint(msgspec.Struct, frozen=True):
-    """One reading of the chart's container, degrees Celsius."""
-
-    time: dt.datetime
-    supply: float | None
-    return_: float | None
-    ambient: float | None
-    setpoint: float
-    powered: bool
-
-
-class LogTruth(msgspec.Struct):
-    """What the log of a container must hold: distinct readings, and markers (one per GTIN, LOAD, DISC, GTOT)."""
-
-    readings: int = 0
-    markers: int = 0
 
 
 class DepartureTruth(msgspec.Struct):
@@ -122,34 +88,17 @@ class DepartureTruth(msgspec.Struct):
         return self.aboard - heard - gone
 
 
-class Milestone(msgspec.Struct, frozen=True):
-    """An event of the chart's container."""
-
-    time: dt.datetime
-    code: str
-    site: str
-
-
 class Truth:
     """The truth of one voyage so far."""
 
     def __init__(self, plan: VoyagePlan) -> None:
-        self._plan = plan
         self.published = ReadingSet()
-        self.logs: dict[str, LogTruth] = {}
         self.repeats = 0
-        self.bad: Counter[tuple[str, str]] = Counter()  # (site, reason)
-        self.fixed: Counter[str] = Counter()  # messages by log of sites and ships: events, bookings, positions
         self.events: dict[str, set[str]] = defaultdict(set)  # ids of the events at a port (UN/LOCODE)
         self.losses: list[OverboardLoss] = []
         self.entitled: dict[str, ReadingSet] = {
             name: ReadingSet() for name, customer in sorted(plan.topology.customers.items()) if customer.feed_at
         }
-        self.owners: Counter[str] = Counter()  # readings by owner code
-        self.tracks: dict[str, list[PublishedPosition]] = {name: [] for name in plan.timetables}
-        self.chart_container = plan.chart_box().number
-        self.chart: list[ChartPoint] = []
-        self.milestones: list[Milestone] = []
         self.departures: list[DepartureTruth] = []
         self._aboard: dict[str, set[str]] = {name: set() for name in plan.timetables}
         self._at_sea: dict[str, DepartureTruth] = {}  # by ship
@@ -160,7 +109,7 @@ class Truth:
     @property
     def readings(self) -> int:
         """Distinct readings published."""
-        return sum(self.owners.values())
+        return len(self.published)
 
     def record(self, message: Publish, published_at: dt.datetime) -> None:
         """Count one message that is being published at ``published_at`` (wall clock, UTC)."""
@@ -169,20 +118,12 @@ class Truth:
                 self._reading(message, published_at)
             case MessageKind.REPEAT:
                 self.repeats += 1
-            case MessageKind.BAD:
-                self.bad[message.site, message.detail] += 1
-            case _:
-                self.fixed[str(message.log)] += 1
+            case MessageKind.EVENT:
                 if message.site in self.aboard_only and message.detail == "DEPA":
                     self.aboard_only[message.site].clear()
-                if message.kind is MessageKind.EVENT:
-                    self._happened(message)
-                if message.moves_log:
-                    self._moved(message, message.moves_log)
-                if message.kind is MessageKind.POSITION and message.place:
-                    self.tracks[message.site].append(PublishedPosition(message.sim_time, *message.place))
-                    if message.site in self._at_sea:
-                        self._at_sea[message.site].until = message.sim_time
+                self._happened(message)
+            case MessageKind.POSITION if message.site in self._at_sea:
+                self._at_sea[message.site].until = message.sim_time
 
     def _happened(self, message: Publish) -> None:
         body = _event.decode(message.payload).payload
@@ -204,58 +145,15 @@ class Truth:
                 self._at_sea[ship] = sailing
                 self.departures.append(sailing)
 
-    def _moved(self, message: Publish, log: str) -> None:
-        self.logs.setdefault(log, LogTruth()).markers += 1
-        if log.endswith("." + self.chart_container):
-            self.milestones.append(Milestone(message.sim_time, message.detail, message.site))
-
     def _reading(self, message: Publish, published_at: dt.datetime) -> None:
-        if message.reading is None or message.log is None or message.probes is None:
-            raise AssertionError("a reading has an identity, a log and values")
+        if message.reading is None:
+            raise AssertionError("a reading has an identity")
         self.published.add(message.reading)
         if (sailing := self._at_sea.get(message.site)) is not None:
             sailing.heard.setdefault(message.key, message.sim_time)
-        self.logs.setdefault(message.log, LogTruth()).readings += 1
-        self.owners[owner_code(message.key)] += 1
         if message.site in self.aboard_only:
             self.aboard_only[message.site].add(message.reading)
         if message.customer in self.entitled:
             self.entitled[message.customer].add(message.reading)
-        if message.decides and message.place:
-            self.losses.append(OverboardLoss(message.key, message.site, message.sim_time, published_at, *message.place))
-        if message.key == self.chart_container:
-            self.chart.append(ChartPoint(message.sim_time, *message.probes))
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the truth as plain JSON values; identities of readings as runs."""
-        plan = self._plan
-        calls = [call for table in plan.timetables.values() for call in table.calls]
-        body = {
-            "scenario": plan.scenario.name,
-            "topology": plan.topology.name,
-            "seed": plan.seed,
-            "containers": len(plan.boxes),
-            "starts": plan.starts,
-            "ends": plan.ends,
-            "readings_published": self.readings,
-            "repeats_published": self.repeats,
-            "bad_published": [
-                {"site": site, "reason": reason, "count": n} for (site, reason), n in sorted(self.bad.items())
-            ],
-            "logs": dict(sorted(self.logs.items())),
-            "fixed_logs": dict(sorted(self.fixed.items())),
-            "overboard": self.losses,
-            "owners": {
-                owner: {"containers": n, "readings": self.owners[owner]}
-                for owner, n in sorted(Counter(owner_code(box.number) for box in plan.boxes).items())
-            },
-            "customers": {
-                name: {"readings": len(runs), "containers": runs.containers(), "runs": runs.runs}
-                for name, runs in self.entitled.items()
-            },
-            "ports": {call.port: routes.port(call.unlocode)._asdict() for call in calls},
-            "tracks": self.tracks,
-            "chart": {"container": self.chart_container, "points": self.chart, "milestones": self.milestones},
-        }
-        plain: dict[str, Any] = msgspec.to_builtins(body)
-        return plain
+        if message.decides:
+            self.losses.append(OverboardLoss(message.key, message.site, message.sim_time, published_at))

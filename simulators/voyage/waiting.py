@@ -362,7 +362,7 @@ async def wait_for_status(
 async def behind_of(topology: Topology, clusters: Clusters, folder: Path, sunk: Collection[str] = ()) -> dict[str, int]:
     """Return the number of missing records by log and link, without closed links and those of lost sites."""
     ends = {site: await _all_ends(await clusters.at(site)) for site in topology.sites if site not in sunk}
-    closed = _closed(topology, folder)
+    closed = {link["name"] for link in reported_links(topology, folder) if link["state"] == "closed"}
     out = {}
     for link in topology.directed_links():
         if link.name in closed or link.from_ in sunk or link.to in sunk:
@@ -380,10 +380,6 @@ def _carries(topology: Topology, link: Link, topic: str) -> bool:
     if log is None or not topology.takes(link, log) or topology.fixed_holder(topic) == link.to:
         return False
     return link.streams[log.stream] != "aboard"
-
-
-def _closed(topology: Topology, folder: Path) -> set[str]:
-    return {link["name"] for link in reported_links(topology, folder) if link["state"] == "closed"}
 
 
 def reported_links(topology: Topology, folder: Path, sunk: Collection[str] = ()) -> Iterator[dict[str, Any]]:

@@ -33,7 +33,7 @@ from fairlead.cli.commands.context import (
     TopologyOption,
     WaitOption,
     YesOption,
-    complete_site,
+    site_option,
 )
 from fairlead.cli.commands.custody.app import ask_first
 from fairlead.cli.console import Consent, console, emit, lines, output, uncut, utc_text
@@ -54,6 +54,10 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
+AlertArgument = Annotated[
+    str, typer.Argument(metavar="ALERT", help="An alert's id, or a container with one open alert: number or log.")
+]
+RaisedAtOption = Annotated[str, site_option("The site that raised it.")]
 _TYPES: dict[str, ReportType] = {"preliminary": "PRELIMINARY", "follow-up": "FOLLOW_UP", "final": "FINAL"}
 _COLOURS = {"CRITICAL": "bold red", "ALARM": "red", "WARNING": "yellow"}
 
@@ -116,12 +120,8 @@ def report(
 
 @app.command()
 def ack(
-    alert: Annotated[
-        str, typer.Argument(metavar="ALERT", help="An alert's id, or a container with one open alert: number or log.")
-    ],
-    at: Annotated[
-        str, typer.Option("--site", "-s", help="The site that raised it.", metavar="SITE", autocompletion=complete_site)
-    ],
+    alert: AlertArgument,
+    at: RaisedAtOption,
     reason: Annotated[str, typer.Option("--reason", help="What is done about it; kept with the alert.")] = "",
     dry_run: DryRunOption = False,
     yes: YesOption = False,
@@ -142,12 +142,8 @@ def ack(
 
 @app.command()
 def clear(
-    alert: Annotated[
-        str, typer.Argument(metavar="ALERT", help="An alert's id, or a container with one open alert: number or log.")
-    ],
-    at: Annotated[
-        str, typer.Option("--site", "-s", help="The site that raised it.", metavar="SITE", autocompletion=complete_site)
-    ],
+    alert: AlertArgument,
+    at: RaisedAtOption,
     reason: Annotated[str, typer.Option("--reason", help="Why; kept with the alert.")],
     dry_run: DryRunOption = False,
     yes: YesOption = False,

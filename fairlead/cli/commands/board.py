@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import re
-import signal
 import sys
 from importlib.abc import MetaPathFinder
 from pathlib import Path
@@ -18,13 +17,14 @@ from fairlead.cli.commands.context import (
     MetricsHostOption,
     MetricsPortOption,
     TopologyOption,
-    complete_site,
     metrics_page,
+    site_option,
 )
 from fairlead.cli.console import console
 from fairlead.errors import ConfigurationError
 from fairlead.local.workers import Workers
 from fairlead.scrape import ADDRESS, serve
+from fairlead.waiting import stopped_by_signals
 from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology
 from topologies.model import check_sites
 
@@ -35,17 +35,7 @@ _ADDRESSES = re.compile(r"https?://\S+")
 
 
 def board(
-    site: Annotated[
-        str | None,
-        typer.Option(
-            "--site",
-            "-s",
-            help="Whose Kafka it reads.",
-            metavar="SITE",
-            autocompletion=complete_site,
-            show_default=False,
-        ),
-    ] = None,
+    site: Annotated[str | None, site_option("Whose Kafka it reads.", show_default=False)] = None,
     host: Annotated[str, typer.Option("--host", help="Listen on this address.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", help="Listen on this port; 0: any free one.", min=0, max=65535)] = PORT,
     name: Annotated[
@@ -94,10 +84,7 @@ async def _serve(context: Context, site: str, listen: Listen, metrics_host: str,
     from board.service import BoardService
     from board.viewer import LOCAL
 
-    ended = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, ended.set)
+    ended = stopped_by_signals()
     service = BoardService(context, site)
     metrics = metrics_page(lambda port, host: serve(board_metrics, [service], port, host), metrics_port, metrics_host)
     async with serving(service, listen) as address, metrics:

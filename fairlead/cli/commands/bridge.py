@@ -7,7 +7,6 @@ import contextlib
 import datetime as dt
 import getpass
 import logging
-import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -38,9 +37,9 @@ from fairlead.cli.commands.context import (
     TopologyOption,
     YesOption,
     check_order,
-    complete_site,
     metrics_page,
     parse_moment,
+    site_option,
 )
 from fairlead.cli.console import Consent, console, emit, errors
 from fairlead.errors import ConfigurationError, OptionError, RefusedError, UnknownNameError
@@ -49,6 +48,7 @@ from fairlead.kafka.clusters import Clusters
 from fairlead.local.mosquitto import bridge_session
 from fairlead.local.registry import LocalSite
 from fairlead.scrape import ADDRESS, MetricsServer, serve
+from fairlead.waiting import stopped_by_signals
 from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology, running_kafka
 from topologies.model import SiteKind, Topology
 from topologies.users import publisher
@@ -62,16 +62,7 @@ _Show = Callable[[Sequence[Mapping[str, Any]]], None]
 @app.callback(invoke_without_command=True)
 def bridge(
     command: typer.Context,
-    at: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--site",
-            "-s",
-            help="Serve this site; may be repeated.",
-            metavar="SITE",
-            autocompletion=complete_site,
-        ),
-    ] = None,
+    at: Annotated[list[str] | None, site_option("Serve this site; may be repeated.")] = None,
     every: Annotated[bool, typer.Option("--all", help="Serve every site that has an MQTT broker.")] = False,
     stray_alert: Annotated[
         float, typer.Option(help="Raise an alert when a reading waits for custody this many hours.", min=0.0)
@@ -166,10 +157,7 @@ async def run_bridges(bridges: Sequence[Bridge], metrics_port: int | None = None
 
 
 async def _run(bridges: Sequence[Bridge]) -> None:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
+    stop = stopped_by_signals()
     tasks = [asyncio.create_task(bridge.run(stop), name=f"bridge {bridge.site}") for bridge in bridges]
     with _status_line() as show:
         waiting = set(tasks)
@@ -183,15 +171,19 @@ async def _run(bridges: Sequence[Bridge]) -> None:
 
 
 def _chosen(topology: Topology, at: Sequence[str], *, every: bool) -> list[str]:
-    able = [name for name, site in topology.sites.items() if site.kind is not SiteKind.CUSTOMER]
+    able = topology.sites_with_bridge
     if every == bool(at):
         raise OptionError(
             "either --site SITE or --all must be given", hint=f"sites with a way in: {', '.join(sorted(able))}"
         )
     for site in at:
-        if site not in able:
-            raise UnknownNameError("site with a way in", site, able)
+        _check_site(topology, site)
     return able if every else list(dict.fromkeys(at))
+
+
+def _check_site(topology: Topology, site: str) -> None:
+    if site not in topology.sites_with_bridge:
+        raise UnknownNameError("site with a way in", site, topology.sites_with_bridge)
 
 
 def _ais_source(topology: Topology, sites: Sequence[str], text: str) -> AisSource:
@@ -263,16 +255,7 @@ def _line(snapshot: Mapping[str, Any]) -> str:
 
 @app.command()
 def replay(
-    at: Annotated[
-        str,
-        typer.Option(
-            "--site",
-            "-s",
-            help="The site whose dead letters are replayed.",
-            metavar="SITE",
-            autocompletion=complete_site,
-        ),
-    ],
+    at: Annotated[str, site_option("The site whose dead letters are replayed.")],
     reason: Annotated[
         list[str] | None, typer.Option("--reason", help="Only letters with this reason; may be repeated.")
     ] = None,
@@ -311,7 +294,7 @@ def replay(
         again=again,
     )
     check_order(choice.since, choice.until, ("--since", "--until"))
-    _check_site(context, at)
+    _check_site(context.topology, at)
     asyncio.run(_replay(context, at, choice, consent, as_json=as_json))
 
 
@@ -377,12 +360,6 @@ def _render(site: str, plan: ReplayPlan, done: int, consent: Consent) -> None:
 
 def _when(moment: dt.datetime | None) -> str:
     return moment.astimezone(dt.UTC).strftime("%Y-%m-%d %H:%M:%S") if moment is not None else "-"
-
-
-def _check_site(context: Context, site: str) -> None:
-    able = [name for name, each in context.topology.sites.items() if each.kind is not SiteKind.CUSTOMER]
-    if site not in able:
-        raise UnknownNameError("site with a way in", site, able)
 
 
 def _reasons(names: list[str]) -> frozenset[str]:

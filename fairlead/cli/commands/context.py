@@ -13,7 +13,7 @@ import os
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import typer
 
@@ -53,20 +53,15 @@ TopologyOption = Annotated[
         show_default=True,
     ),
 ]
-SiteOption = Annotated[
-    str | None,
-    typer.Option("--site", "-s", help="Ask this site.", metavar="SITE", autocompletion=complete_site),
-]
-SitesOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--site",
-        "-s",
-        help="Only this site; may be repeated. Default: all.",
-        metavar="SITE",
-        autocompletion=complete_site,
-    ),
-]
+
+
+def site_option(what: str, **settings: Any) -> Any:
+    """Return the option ``--site``, with its help."""
+    return typer.Option("--site", "-s", help=what, metavar="SITE", autocompletion=complete_site, **settings)
+
+
+SiteOption = Annotated[str | None, site_option("Ask this site.")]
+SitesOption = Annotated[list[str] | None, site_option("Only this site; may be repeated. Default: all.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for another program.")]
 WaitOption = Annotated[
     float,

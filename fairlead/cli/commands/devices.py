@@ -17,8 +17,8 @@ from fairlead.cli.commands.context import (
     JsonOption,
     TopologyOption,
     YesOption,
-    complete_site,
     require_writable,
+    site_option,
     writing,
 )
 from fairlead.cli.console import Consent, console, emit, errors
@@ -177,9 +177,7 @@ def remove(
 
 @app.command()
 def export(
-    site: Annotated[
-        str, typer.Option("--site", "-s", help="The site of the broker.", metavar="SITE", autocompletion=complete_site)
-    ],
+    site: Annotated[str, site_option("The site of the broker.")],
     out: Annotated[Path, typer.Option("--out", help="The folder to write to.")],
     topology: TopologyOption = DEFAULT_TOPOLOGY,
     as_json: JsonOption = False,

@@ -23,7 +23,7 @@ from rich.markup import escape
 
 from acl.kafka import Received, StartAt, UserConsumer
 from acl.probe import entitlement, sites_of
-from fairlead.cli.commands.context import DryRunOption, JsonOption, TopologyOption, YesOption, complete_site, writing
+from fairlead.cli.commands.context import DryRunOption, JsonOption, TopologyOption, YesOption, site_option, writing
 from fairlead.cli.commands.feed_share import ShareOptions, end_tokens, share
 from fairlead.cli.console import Consent, console, emit, errors, output
 from fairlead.errors import ConfigurationError, OptionError, UnavailableError, UnknownNameError
@@ -343,16 +343,7 @@ _HEADING = (
 def feed(
     customer: Annotated[str, typer.Argument(help="A customer of the topology.")],
     topology: TopologyOption = DEFAULT_TOPOLOGY,
-    at: Annotated[
-        str | None,
-        typer.Option(
-            "--site",
-            "-s",
-            help="Site to read at. Default: where the customer's feed is.",
-            metavar="SITE",
-            autocompletion=complete_site,
-        ),
-    ] = None,
+    at: Annotated[str | None, site_option("Site to read at. Default: where the customer's feed is.")] = None,
     from_start: Annotated[
         bool | None,
         typer.Option("--from-start/--from-end", help="Where to begin. Default: the start, or where --group stopped."),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
-import signal
 from typing import Annotated, Any
 
 import typer
@@ -16,12 +15,13 @@ from fairlead.cli.commands.context import (
     MetricsHostOption,
     MetricsPortOption,
     TopologyOption,
-    complete_site,
     metrics_page,
+    site_option,
 )
 from fairlead.cli.console import console, emit, errors
 from fairlead.errors import ConfigurationError, ExitCode
 from fairlead.scrape import ADDRESS, MetricsServer, serve
+from fairlead.waiting import stopped_by_signals
 from notify.routes import example
 from notify.service import NotifyService, make_sender, notify_of, positions, route_of
 from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology, running_kafka
@@ -36,12 +36,7 @@ app = typer.Typer(
 
 @app.command()
 def run(
-    at: Annotated[
-        str | None,
-        typer.Option(
-            "--site", "-s", help="The site of notify in the topology.", metavar="SITE", autocompletion=complete_site
-        ),
-    ] = None,
+    at: Annotated[str | None, site_option("The site of notify in the topology.")] = None,
     routes: Annotated[
         list[str] | None, typer.Option("--route", help="Only this route; may be repeated. Default: all.")
     ] = None,
@@ -136,9 +131,7 @@ async def _run(service: NotifyService, metrics_host: str, metrics_port: int | No
 
         return serve(notify_metrics, [service], port, host)
 
-    stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    stop = stopped_by_signals()
     async with metrics_page(start, metrics_port, metrics_host):
         errors.print(f"sending notifications: {escape(', '.join(each.name for each in service.routes))}")
         await service.run(stop)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import signal
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -24,14 +23,14 @@ from fairlead.cli.commands.context import (
     MetricsHostOption,
     MetricsPortOption,
     TopologyOption,
-    complete_site,
     metrics_page,
+    site_option,
 )
 from fairlead.cli.console import errors
 from fairlead.errors import ConfigurationError, OptionError
 from fairlead.kafka.endpoint import Address
 from fairlead.scrape import ADDRESS, MetricsServer, Watched, serve
-from fairlead.waiting import in_background
+from fairlead.waiting import in_background, stopped_by_signals
 from replication.operations.links.access import member_status_file, status_file
 from replication.replicator import MEMORY, Replicator
 from replication.states import LogState
@@ -47,12 +46,7 @@ _STYLES = {"mirroring": "green", "closed": "dim", "paused": "yellow", "unavailab
 
 
 def replicate(
-    at: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--site", "-s", help="Mirror to this site; may be repeated.", metavar="SITE", autocompletion=complete_site
-        ),
-    ] = None,
+    at: Annotated[list[str] | None, site_option("Mirror to this site; may be repeated.")] = None,
     everywhere: Annotated[bool, typer.Option("--all", help="Run for every site that needs a replicator.")] = False,
     memory: Annotated[
         str,
@@ -191,10 +185,7 @@ async def _run(
 
 
 async def _replicate(replicators: Sequence[Replicator]) -> None:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
+    stop = stopped_by_signals()
     async with in_background(_show(replicators)), asyncio.TaskGroup() as group:
         for each in replicators:
             group.create_task(each.run(stop))

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from fairlead.cli.commands.context import DryRunOption, JsonOption, TopologyOption, YesOption, complete_site
+from fairlead.cli.commands.context import DryRunOption, JsonOption, TopologyOption, YesOption, site_option
 from fairlead.cli.console import Consent, console, emit, errors, print_notes, print_plan
 from fairlead.errors import OptionError, UnavailableError
 from fairlead.kafka.endpoint import KafkaEndpoint
@@ -23,12 +23,7 @@ from topologies.users import ADMIN, upstream_user
 
 def resolve(
     log: Annotated[str, typer.Argument(help="The log in trouble: TOPIC, or TOPIC/PARTITION.", metavar="LOG")],
-    at: Annotated[
-        str,
-        typer.Option(
-            "--site", "-s", help="The site whose copy is in trouble.", metavar="SITE", autocompletion=complete_site
-        ),
-    ],
+    at: Annotated[str, site_option("The site whose copy is in trouble.")],
     skip: Annotated[
         bool, typer.Option("--skip", help="Fill the offsets that cannot be copied, and mark them.")
     ] = False,

@@ -23,7 +23,7 @@ from board.pages.voyage import (
     voyage_values,
     zero_counters,
 )
-from simulators.report.model import CutFigures
+from simulators.network.controller import CutPeriod
 from simulators.voyage.control import Underway
 from tests.support.board import alert
 from tests.support.onefile import plain, reaches
@@ -73,7 +73,7 @@ def page(given: VoyageSources) -> str:
 
 
 def test_links_at_a_berth_are_open_while_the_ship_is_there_and_cuts_are_shown() -> None:
-    cut = CutFigures(between=("duck-star", "los-angeles"), starts=at(3), ends=at(4), seconds=5.0)
+    cut = CutPeriod(("duck-star", "los-angeles"), at(3), at(4), 5.0)
     found = link_history(BIG_BLUE, [SAILING], [cut], at(12))
     tokyo = next(each for each in found.timelines if each.title == "MV Duck Star and Port of Tokyo")
     assert [(span.start, span.end, span.tone) for span in tokyo.spans] == [(at(1), at(2), "good")]
@@ -92,7 +92,7 @@ def test_links_at_a_berth_are_open_while_the_ship_is_there_and_cuts_are_shown() 
 
 
 def test_a_link_that_is_cut_now_is_not_open() -> None:
-    cut = CutFigures(between=("duck-star", "los-angeles"), starts=at(3), ends=at(12), seconds=5.0)
+    cut = CutPeriod(("duck-star", "los-angeles"), at(3), at(12), 5.0)
     found = link_history(BIG_BLUE, [SAILING], [cut], at(12))
     (home,) = [each for each in found.timelines if each.policy == "always" and "Duck Star" in each.title]
     assert not home.is_open

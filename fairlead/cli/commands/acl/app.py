@@ -15,7 +15,6 @@ from rich.table import Table
 
 from acl.apply import SiteResult, apply_sites, check_complete, nothing_to_readmit, until_done
 from acl.compile import all_left_out
-from acl.explain import AccessAnswer
 from acl.explain import explain as explain_access
 from acl.history import Change, DamagedEntry, Entry, QuotaChange, RulesChange, UserChange, changes
 from acl.kafka import admin_stores, at_once, read_history
@@ -32,7 +31,7 @@ from fairlead.cli.commands.context import (
     TopologyOption,
     WaitOption,
     YesOption,
-    complete_site,
+    site_option,
 )
 from fairlead.cli.console import Consent, console, emit, errors, print_plan
 from fairlead.errors import ConfigurationError, ExitCode, FairleadError, UnknownNameError
@@ -191,7 +190,7 @@ def apply(
             on.print(f"{name}: make the SCRAM users that are missing")
 
     if saved and not as_json:
-        _introduce(saved)
+        errors.print(f"plan {saved.plan}, made {saved.made:%Y-%m-%d %H:%M} UTC by {escape(saved.by)}")
     if not consent.given(show_plan):
         body = {"applied": False, **todo().to_builtins(), "create_users": outside}
         emit(body, as_json=as_json, render=lambda: consent.unchanged(show_plan))
@@ -264,10 +263,6 @@ def _outside(context: Context, sites: Sequence[str]) -> tuple[str, ...]:
     return outside
 
 
-def _introduce(saved: SavedPlan) -> None:
-    errors.print(f"plan {saved.plan}, made {saved.made:%Y-%m-%d %H:%M} UTC by {escape(saved.by)}")
-
-
 def _show_results(results: Sequence[SiteResult], made: dict[str, tuple[str, ...]], *, as_json: bool) -> None:
     def render() -> None:
         table = Table("site", "added", "removed", "kept", "left alone", "")
@@ -298,9 +293,7 @@ def explain(
     topic: Annotated[str, typer.Argument(help="A topic, for example feeds.ducks.")],
     operation: Annotated[str | None, typer.Argument(help="READ, WRITE, CREATE, … Default: READ and WRITE.")] = None,
     topology: TopologyOption = DEFAULT_TOPOLOGY,
-    site: Annotated[
-        str | None, typer.Option("--site", "-s", help="Only this site.", metavar="SITE", autocompletion=complete_site)
-    ] = None,
+    site: Annotated[str | None, site_option("Only this site.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show at which sites a user may read or write a topic, and why or why not.
@@ -325,12 +318,7 @@ def explain(
             for rule in rules:
                 console.print(f"    by rule {escape(rule)}")
 
-    emit([_answer_body(answer) for answer in answers], as_json=as_json, render=render)
-
-
-def _answer_body(answer: AccessAnswer) -> dict[str, object]:
-    body: dict[str, object] = msgspec.to_builtins(answer)
-    return body
+    emit(msgspec.to_builtins(answers), as_json=as_json, render=render)
 
 
 def _operation(text: str | None) -> Operation | None:

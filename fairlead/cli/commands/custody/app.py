@@ -48,8 +48,8 @@ from fairlead.cli.commands.context import (
     TopologyOption,
     WaitOption,
     YesOption,
-    complete_site,
     parse_span,
+    site_option,
 )
 from fairlead.cli.commands.custody import render as custodyshow
 from fairlead.cli.commands.custody.render import (
@@ -284,13 +284,9 @@ def seize(
     ] = None,
     at: Annotated[
         str | None,
-        typer.Option(
-            "--site",
-            "-s",
-            help="The site that takes over. With --holder, the default is for each log the site ashore with the "
-            "longest copy.",
-            metavar="SITE",
-            autocompletion=complete_site,
+        site_option(
+            "The site that takes over. With --holder, the default is for each log the site ashore with the "
+            "longest copy."
         ),
     ] = None,
     dry_run: DryRunOption = False,

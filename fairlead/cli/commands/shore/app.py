@@ -23,7 +23,7 @@ from fairlead.cli.commands.context import (
     MetricsPortOption,
     TopologyOption,
     YesOption,
-    complete_site,
+    site_option,
 )
 from fairlead.cli.commands.shore.context import ShorePlace, ShoreSiteOption, open_shore
 from fairlead.cli.commands.shore.tables import backfill, compact_, rebuild, vacuum_, verify
@@ -54,27 +54,18 @@ STYLES: Final = {
 }
 
 
-class LiveJobs:
-    """A context manager that shows a live table of the jobs on standard error, except with ``--json``."""
-
-    def __init__(self, as_json: bool) -> None:
-        self._live = None if as_json else Live(console=errors, auto_refresh=False, transient=False)
-
-    def __enter__(self) -> Callable[[Mapping[str, JobStatus]], None]:
-        if self._live is not None:
-            self._live.start()
-            self._live.update("starting Spark…", refresh=True)
-        return self._show
-
-    def __exit__(self, *_: object) -> None:
-        if self._live is not None:
-            self._live.stop()
-            if not errors.is_terminal:  # without a terminal, rich ends the table's last line only when it prints more
-                errors.line()
-
-    def _show(self, jobs: Mapping[str, JobStatus]) -> None:
-        if self._live is not None:
-            self._live.update(_live_table(jobs), refresh=True)
+@contextlib.contextmanager
+def live_jobs(*, quiet: bool) -> Iterator[Callable[[Mapping[str, JobStatus]], None]]:
+    """Yield a function that shows a live table of the jobs on standard error; it shows nothing when ``quiet``."""
+    if quiet:
+        yield lambda jobs: None
+        return
+    try:
+        with Live("starting Spark…", console=errors, auto_refresh=False) as live:
+            yield lambda jobs: live.update(_live_table(jobs), refresh=True)
+    finally:
+        if not errors.is_terminal:  # without a terminal, rich ends the table's last line only when it prints more
+            errors.line()
 
 
 def count(value: float | None) -> str:
@@ -305,14 +296,7 @@ def run(
     metrics_port: MetricsPortOption = None,
     metrics_host: MetricsHostOption = ADDRESS,
     site: Annotated[
-        str | None,
-        typer.Option(
-            "--site",
-            "-s",
-            help="Run here, and move here if shore ran at another site. Default: the topology's 'at'.",
-            metavar="SITE",
-            autocompletion=complete_site,
-        ),
+        str | None, site_option("Run here, and move here if shore ran at another site. Default: the topology's 'at'.")
     ] = None,
     topology: TopologyOption = DEFAULT_TOPOLOGY,
     as_json: JsonOption = False,
@@ -346,10 +330,13 @@ def run(
         watch.lags = found
 
     with contextlib.ExitStack() as stack:
-        stack.enter_context(served(watch, metrics_port, metrics_host))
         if metrics_port is not None:
+            from shore.jobs.metrics import shore_metrics  # imports an HTTP server, which few runs need
+
+            server = stack.enter_context(contextlib.closing(serve(shore_metrics, [watch], metrics_port, metrics_host)))
+            errors.print(f"metrics at http://{metrics_host}:{server.port}/metrics")
             stack.enter_context(sampled(lags, keep))
-        show = stack.enter_context(LiveJobs(as_json))
+        show = stack.enter_context(live_jobs(quiet=as_json))
 
         def on_progress(states: Mapping[str, JobStatus]) -> None:
             show(states)
@@ -369,22 +356,6 @@ def run(
     emit(msgspec.to_builtins(done), as_json=as_json, render=lambda: None)
     if watch.lost:
         raise typer.Exit(ExitCode.FAILED)
-
-
-@contextlib.contextmanager
-def served(watch: RunMonitor, port: int | None, host: str) -> Iterator[None]:
-    """Serve the run's metrics inside the context, if there is a port; print the address."""
-    if port is None:
-        yield
-        return
-    from shore.jobs.metrics import shore_metrics  # imports an HTTP server, which few runs need
-
-    server = serve(shore_metrics, [watch], port, host)
-    errors.print(f"metrics at http://{host}:{server.port}/metrics")
-    try:
-        yield
-    finally:
-        server.close()
 
 
 app.command()(status)

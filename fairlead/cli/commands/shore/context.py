@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from fairlead.cli.commands.context import complete_site
+from fairlead.cli.commands.context import site_option
 from fairlead.errors import ConfigurationError
 from fairlead.kafka.endpoint import KafkaEndpoint
 from shore.paths import TablePaths
@@ -74,13 +72,7 @@ class ShorePlace:
 
 ShoreSiteOption = Annotated[
     str | None,
-    typer.Option(
-        "--site",
-        "-s",
-        help="Ask Kafka of this site, of 'at' and 'standby'. Default: where shore ran last.",
-        metavar="SITE",
-        autocompletion=complete_site,
-    ),
+    site_option("Ask Kafka of this site, of 'at' and 'standby'. Default: where shore ran last."),
 ]
 
 

@@ -12,14 +12,7 @@ from rich.markup import escape
 
 from edge.custody.operator.execute import WAIT
 from edge.custody.operator.takeover import TakeoverRequest
-from fairlead.cli.commands.context import (
-    DryRunOption,
-    JsonOption,
-    TopologyOption,
-    WaitOption,
-    YesOption,
-    complete_site,
-)
+from fairlead.cli.commands.context import DryRunOption, JsonOption, TopologyOption, WaitOption, YesOption, site_option
 from fairlead.cli.console import Consent, console, emit, lines, site_progress, telling
 from fairlead.distrust import DistrustPlan, DistrustResult, carry_out, check_request, plan_distrust
 from fairlead.errors import ExitCode
@@ -42,14 +35,7 @@ def distrust(
     ship: Annotated[str, typer.Argument(help="The ship's site.", metavar="SHIP")],
     reason: Annotated[str, typer.Option("--reason", help="Why; kept in the ledgers and with the links' orders.")],
     at: Annotated[
-        str | None,
-        typer.Option(
-            "--site",
-            "-s",
-            help="The site that seizes. Default: for each log, the site ashore with the longest copy.",
-            metavar="SITE",
-            autocompletion=complete_site,
-        ),
+        str | None, site_option("The site that seizes. Default: for each log, the site ashore with the longest copy.")
     ] = None,
     wait: WaitOption = WAIT,
     topology: TopologyOption = DEFAULT_TOPOLOGY,

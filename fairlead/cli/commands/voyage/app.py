@@ -87,44 +87,6 @@ def recorded(topology: str | None, path: Path, *, calm: bool) -> tuple[Context, 
     return context, ReplayedVoyage(path, context.topology, calm=calm)
 
 
-def record_voyage(trip: VoyageSource, file: Path, *, with_bad: bool, as_json: bool) -> None:
-    """Write every message of a voyage to a file, from the model alone. An interrupted voyage leaves no file."""
-    from simulators.voyage.recording import recording
-
-    with writing(file, "file", "fairlead voyage record FILE"):
-        with explained(file):
-            if file.is_dir():
-                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-            if not nearest_existing(file.parent).is_dir():
-                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
-        with recording(trip, file, with_bad=with_bad) as written, _modelling(written, quiet=as_json) as progress:
-            for count, _ in enumerate(written.steps()):
-                if count % 5_000 == 0:
-                    progress(count)
-    size = file.stat().st_size
-    body = {"file": str(file), "bytes": size, "topology": trip.plan.topology.name, "scenario": trip.plan.scenario.name}
-    shown = f"recording: {escape(str(file))}, {size:,} bytes"
-    emit(body, as_json=as_json, render=lambda: console.print(shown, soft_wrap=True))
-
-
-def size_fleet(trip: Voyage, containers: int, *, as_json: bool) -> None:
-    """Compute the size of a fleet from the model alone."""
-    from simulators.scale.sizing import size
-    from simulators.scale.table import as_tables
-
-    with _modelling(trip, quiet=as_json) as progress:
-        found = size(trip, containers, progress)
-    emit(msgspec.to_builtins(found), as_json=as_json, render=lambda: console.print(as_tables(found)))
-
-
-def show_scenarios(*, as_json: bool) -> None:
-    """Print the shipped scenarios."""
-    from simulators.fleet.scenario_file import as_table, described
-
-    found = described()
-    emit(found, as_json=as_json, render=lambda: console.print(as_table(found)))
-
-
 @contextmanager
 def _modelling(trip: VoyageSource, *, quiet: bool) -> Iterator[Any]:
     columns = (SpinnerColumn(), TextColumn("running the model"), BarColumn(), TimeElapsedColumn())
@@ -304,7 +266,10 @@ def list_(as_json: JsonOption = False) -> None:
 
     Example: fairlead voyage list
     """
-    show_scenarios(as_json=as_json)
+    from simulators.fleet.scenario_file import as_table, described
+
+    found = described()
+    emit(found, as_json=as_json, render=lambda: console.print(as_table(found)))
 
 
 @app.command()
@@ -346,6 +311,9 @@ def size(
 
     Example: fairlead voyage size 100000 --scenario duck-voyage
     """
+    from simulators.scale.sizing import size as size_of
+    from simulators.scale.table import as_tables
+
     _, trip = planned(
         topology,
         scenario,
@@ -357,7 +325,9 @@ def size(
         start=start,
         with_bad=with_bad,
     )
-    size_fleet(trip, containers, as_json=as_json)
+    with _modelling(trip, quiet=as_json) as progress:
+        found = size_of(trip, containers, progress)
+    emit(msgspec.to_builtins(found), as_json=as_json, render=lambda: console.print(as_tables(found)))
 
 
 @app.command()
@@ -379,6 +349,8 @@ def record(
 
     Example: fairlead voyage record ducks.gz --scenario duck-voyage
     """
+    from simulators.voyage.recording import recording
+
     _, trip = planned(
         topology,
         scenario,
@@ -389,7 +361,20 @@ def record(
         start=start,
         with_bad=with_bad,
     )
-    record_voyage(trip, file, with_bad=with_bad, as_json=as_json)
+    with writing(file, "file", "fairlead voyage record FILE"):
+        with explained(file):
+            if file.is_dir():
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+            if not nearest_existing(file.parent).is_dir():
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        with recording(trip, file, with_bad=with_bad) as written, _modelling(written, quiet=as_json) as progress:
+            for count, _ in enumerate(written.steps()):
+                if count % 5_000 == 0:
+                    progress(count)
+    size = file.stat().st_size
+    body = {"file": str(file), "bytes": size, "topology": trip.plan.topology.name, "scenario": trip.plan.scenario.name}
+    shown = f"recording: {escape(str(file))}, {size:,} bytes"
+    emit(body, as_json=as_json, render=lambda: console.print(shown, soft_wrap=True))
 
 
 @app.command()

@@ -188,7 +188,7 @@ def test_a_departure_is_compared_with_its_first_record_and_the_alerts_at_both_pl
     sailing = DepartureTruth("duck-star", "JPTYO", "depa-1", DEPARTED, frozenset({a, b, c, d}), DEPARTED)
     sailing.until += dt.timedelta(days=1)
     sailing.heard = {a: DEPARTED + dt.timedelta(hours=1), b: DEPARTED + dt.timedelta(hours=5)}
-    lost = [OverboardLoss(d, "duck-star", DEPARTED + dt.timedelta(minutes=5), DEPARTED, 0.0, 0.0)]
+    lost = [OverboardLoss(d, "duck-star", DEPARTED + dt.timedelta(minutes=5), DEPARTED)]
     called = RollCall(
         vessel_imo_number="9074729",
         departure_id="depa-1",

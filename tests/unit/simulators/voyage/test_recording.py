@@ -164,7 +164,7 @@ def test_a_recorded_voyage_is_the_voyage(tmp_path: Path) -> None:
         for step in steps:
             if isinstance(step, Publish):
                 truth.record(step, step.sim_time)
-    assert truths[0].to_json() == truths[1].to_json()
+    assert set(truths[0].published) == set(truths[1].published)
 
 
 def test_the_same_voyage_makes_the_same_file(tmp_path: Path) -> None:
