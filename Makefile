@@ -63,7 +63,7 @@ bench-custody: $(READY) ## port calls of 1,000 to 10,000 boxes, the seizure of 2
 bench-edge: $(READY) ## the way in at 20,000 logs, catching up, detection, digests, in one run (about 15 minutes)
 	tools/scratch.sh $(BIN)/python -m benchmarks.edge
 
-bench-shore: $(READY) ## a million readings into Delta, memory, skew, alerts, feeds, in one run (about 25 minutes)
+bench-shore: $(READY) ## a million readings into Delta, memory, skew, alerts, point queries, feeds, in one run (about 25 minutes)
 	tools/scratch.sh $(BIN)/python -m benchmarks.shore
 
 bench-access: $(READY) ## plans for 200 customers, 2,000 changed rules at a broker, what rules grow with (about 2 minutes)

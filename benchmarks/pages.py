@@ -58,6 +58,7 @@ WORDS: Final = {
 
 _SHORE: Final = (
     ("alerts", "Alerts"),
+    ("point_query", "One container among very many readings"),
     ("feeds", "From a log at headquarters to a customer's feed"),
     ("once", "A first voyage of 60 boxes, and one new reading"),
     ("growth", "What a trigger costs as history grows"),

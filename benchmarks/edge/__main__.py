@@ -5,8 +5,8 @@
 ``bridge``: Fairlead's bridge beside a plain one of paho and confluent-kafka, QoS 1 in, acks=all out, one log per
 container; and Fairlead's after a stop, with readings waiting at the MQTT broker (``catch_up``). ``detection``: the cost
 of the alert rules for a reading. ``digest``: the bytes of what a ship says of 2,000 boxes over its satellite.
-All parts take about a quarter of an hour on a machine that does
-nothing else. The options make them smaller, for trying out.
+All parts take about a quarter of an hour on a machine that does nothing else. The options make them smaller, for trying
+out.
 
 Readings per second are those of the whole chain, when all share the machine's cores: devices, MQTT broker, bridge,
 Kafka. The devices publish so fast that the bridge is never idle, and never more than 4,000 messages ahead of it. CPU is
