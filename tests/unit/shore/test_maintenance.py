@@ -19,6 +19,7 @@ from shore import maintenance
 from shore.delta.evolution import broken_rules, check_types
 from shore.errors import SchemaError
 from shore.jobs.checkpoint import Checkpoint, backlog_of, read_checkpoint, table_ids, write_checkpoint
+from shore.jobs.maintenance import unread_by
 from shore.jobs.runner import JOBS
 from shore.maintenance import (
     CHANGING,
@@ -194,6 +195,17 @@ def test_what_a_job_has_still_to_read(paths: TablePaths) -> None:
     snapshot = reading(paths, "events", 3, index=0, snapshot=True)
     assert rows(snapshot) == 2 * 50 + 50 + 50  # of version 3 all files but one; then versions 4 and 7
     assert backlog_of(done, paths, {}).unknown == (done.tables[0].table_id,)
+
+
+def test_vacuum_waits_for_a_job_that_has_not_done_its_first_batch(paths: TablePaths) -> None:
+    fill(paths, 3, table="events")
+    DeltaTable(paths.table("events")).optimize.compact()  # version 4
+    age(paths, "events", 8)
+    for version, snapshot in ((3, True), (4, False)):  # Spark's offsets after a part of version 3, and after all of it
+        reading(paths, "events", version, snapshot=snapshot)
+        (Path(paths.checkpoint("feeds")) / "commits" / "0").unlink()
+        (plan,) = plan_vacuum(paths, ["events"], unread=unread_by(paths, ["feeds"]), now=NOW)
+        assert (plan.files, plan.why.startswith("job feeds has still to read rows of")) == (3, True)
 
 
 def test_rules_of_change() -> None:
