@@ -40,21 +40,16 @@ from shore.report import course
 from shore.report.course import Interval
 from shore.report.slices import Row, Slices, open_slices
 from shore.tables.bands import (
-    CONTROL,
     DISTURBED,
     FOLLOWED,
     HOLD,
-    HUMIDITY_JUDGED,
-    HUMIDITY_OUT,
     IN_TIME,
     NO_REPEAT,
     ORDER,
-    POWER_JUDGED,
-    POWER_OUT,
     TEMPERATURE_JUDGED,
     TEMPERATURE_OUT,
 )
-from shore.tables.excursions import SILENCE, SLOT
+from shore.tables.excursions import QUANTITIES, SILENCE, SLOT
 from shore.tables.feeds import CUSTOMER_FEED, NEWEST
 from shore.tables.readings import PAYLOAD_COLUMNS
 from topologies.model import Topology
@@ -539,12 +534,6 @@ class BoxStory:
         return bool(self.hours) and not self.readings
 
 
-_QUANTITIES: Final = (
-    ("TEMPERATURE", TEMPERATURE_JUDGED, TEMPERATURE_OUT, CONTROL, "setpoint_temperature"),
-    ("HUMIDITY", HUMIDITY_JUDGED, HUMIDITY_OUT, "relative_humidity", "setpoint_relative_humidity"),
-    ("POWER", POWER_JUDGED, POWER_OUT, "null::double", "setpoint_temperature"),
-)
-
 _EXCURSIONS: Final = f"""
 with seen as (
     select *, epoch_us(device_date_time) as at_micros, row_number() over box as place,{FOLLOWED}
@@ -561,7 +550,7 @@ judged as (
     " union all ".join(
         f"select '{name}' as quantity, place, device_date_time as measured, held_micros, {out} as is_out, "
         f"{value} as value, {wanted} as setpoint from held where {judged}"
-        for name, judged, out, value, wanted in _QUANTITIES
+        for name, judged, out, value, wanted in QUANTITIES
     )
 }
 ),

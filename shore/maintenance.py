@@ -23,7 +23,8 @@ versions can be read. Vacuum skips a table while a job has still to read rows fr
 
 **Retention** deletes the rows of a table whose times (``TIMES``) are all before a day; of ``alerts_ashore`` the states
 of alerts that were over before it, so that an alert has all of its states or none. ``kept_since`` says which rows may
-be gone. A comparison of a table with its inputs leaves these rows out on both sides (``shore.kept``).
+be gone. A comparison of a table with its inputs leaves these rows out on both sides (``shore.kept``). It skips a table
+while a job has still to read such rows.
 """
 
 from __future__ import annotations
@@ -491,17 +492,27 @@ def wholly_before(table: str, limit: dt.datetime) -> Column:
 
 @dataclass(frozen=True, slots=True)
 class ExpiryStep:
-    """The expiry of one table: delete rows whose times are all before ``before``. ``files`` counts files with such."""
+    """The expiry of one table: delete rows whose times are all before ``before``. ``files`` counts files with such.
+    ``why`` says why retention must leave the table alone; empty otherwise."""
 
     table: str
     before: dt.datetime
     files: int
+    why: str = ""
 
 
 def plan_expiry(
-    paths: TablePaths, retention: Mapping[str, dt.timedelta], *, now: dt.datetime
+    paths: TablePaths,
+    retention: Mapping[str, dt.timedelta],
+    *,
+    unread: Callable[[DeltaTable, Collection[str]], str] = lambda table, files: "",
+    now: dt.datetime,
 ) -> tuple[ExpiryStep, ...]:
     """Return the rows that retention lets us delete, as one step for each table. Limits are starts of days in UTC.
+
+    Args:
+        unread: Returns why retention must leave these files of a table alone, or an empty text
+            (``shore.jobs.maintenance.unread_files``).
 
     Raises:
         UnavailableError: a table cannot be opened.
@@ -514,11 +525,14 @@ def plan_expiry(
         before = _day(now - keep)
         actions = pa.table(table.get_add_actions(flatten=True))
         oldest = zip(*(_statistics(actions, f"min.{column}") for column in TIMES[name]), strict=True)
-        files = sum(
-            timed and all(time is None or _as_utc(time) < before for time in times)
-            for timed, times in zip(_timed(actions, TIMES[name]), oldest, strict=True)
-        )
-        steps.append(ExpiryStep(name, before, files))
+        files = [
+            path
+            for path, timed, times in zip(
+                actions["path"].to_pylist(), _timed(actions, TIMES[name]), oldest, strict=True
+            )
+            if timed and all(time is None or _as_utc(time) < before for time in times)
+        ]
+        steps.append(ExpiryStep(name, before, len(files), unread(table, files) if files else ""))
     return tuple(steps)
 
 

@@ -223,6 +223,10 @@ _SHORES_OWN = {
     "spark.master": "expected another setting: set the master with shore's key 'master'",
     "spark.jars": "expected another setting: shore has its own jars; add more with shore's key 'packages'",
     "spark.jars.packages": "expected another setting: add packages with shore's key 'packages'",
+    **dict.fromkeys(
+        ("spark.sql.session.timeZone", "spark.sql.timestampType", "spark.sql.ansi.enabled"),
+        "expected another setting: what is in shore's tables depends on this one",
+    ),
 }
 
 

@@ -176,6 +176,9 @@ _MILESTONES: Final = SharedTable(
     f"""
     select h.{BOX}, {_names(_TOLD_MILESTONES[1:])} from held h
     join ({TOLD}) t on h.log = 'milestones/' || h.{BOX} || '/' || t.event_id
+    qualify row_number() over (
+        partition by h.{BOX}, t.event_id order by (t.{BOX} is null)::int + 2 * coalesce(t.{BOX} <> h.{BOX}, false)::int
+    ) = 1
     order by h.{BOX}, t.event_date_time, t.event_id
     """,  # noqa: S608
     (BOX, "event_id"),

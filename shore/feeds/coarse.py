@@ -7,6 +7,9 @@ An hour is due as soon as the container has a reading of a later hour. It is mad
 recipient's bookings cover. So late readings and corrected bookings change an hour that was delivered. New readings
 remake all hours, starting with the last one that has readings before the hour of the first new reading.
 
+Copies of an event have its id and its container. Where a ship's event has the id of one of the container's own, that
+one counts.
+
 An hour whose readings retention may have deleted cannot be made again. One that was given stays as it is while a
 booking covers any part of it.
 """
@@ -140,7 +143,7 @@ def with_stays(given: DataFrame, periods: DataFrame, readings_since: dt.datetime
 
 _MILESTONES: Final = f"""
 with numbered as (
-    select *, row_number() over (partition by event_id order by {COPIES}) as copy
+    select *, row_number() over (partition by event_id, equipment_reference order by {COPIES}) as copy
     from {{events}}
     where problem is null and event_date_time is not null and {HAPPENED}
 ),
@@ -165,8 +168,12 @@ happened as (
     from told t join aboard a on a.vessel_imo_number = t.vessel_imo_number
     where t.transport_event_type_code is not null
         and t.event_date_time >= a.since and (a.until is null or t.event_date_time <= a.until)
+),
+named as (
+    select *, row_number() over (partition by box, event_id order by equipment_reference nulls last) as place
+    from happened
 )
-select distinct
+select
     p.customer,
     concat('milestones/', h.box, '/', h.event_id) as log,
     0L as log_offset,
@@ -184,9 +191,9 @@ select distinct
         'vesselIMONumber', h.vessel_imo_number,
         'voyageReference', h.voyage_reference
     )) as content
-from happened h
+from named h
 join {{periods}} p on p.equipment_reference = h.box
-where p.grain = 'coarse' and {covered("h.event_date_time")}
+where h.place = 1 and p.grain = 'coarse' and {covered("h.event_date_time")}
 """  # noqa: S608
 
 

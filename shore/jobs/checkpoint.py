@@ -14,7 +14,7 @@ import datetime as dt
 import json
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
@@ -109,17 +109,27 @@ class Checkpoint:
 
     @property
     def tables(self) -> tuple[TablePosition, ...]:
-        """The positions in the tables that the job reads, after batch ``done``."""
-        return tuple(
-            TablePosition(
-                source["reservoirId"],
-                int(source["reservoirVersion"]),
-                int(source["index"]),
-                bool(source.get("isStartingVersion", False)),
+        """The positions in the tables that the job reads, after batch ``done``. Until batch 0 is done, Spark begins
+        with the whole tables, in the versions whose files its offsets count."""
+        if self.done is None:
+            return tuple(
+                replace(each, version=each.version - (not each.snapshot), index=-1, snapshot=True)
+                for each in _table_positions(self.ahead)
             )
-            for source in self.sources
-            if source is not None and "reservoirId" in source
+        return _table_positions(self.sources)
+
+
+def _table_positions(sources: Sequence[Mapping[str, Any] | None]) -> tuple[TablePosition, ...]:
+    return tuple(
+        TablePosition(
+            source["reservoirId"],
+            int(source["reservoirVersion"]),
+            int(source["index"]),
+            bool(source.get("isStartingVersion", False)),
         )
+        for source in sources
+        if source is not None and "reservoirId" in source
+    )
 
 
 def read_checkpoint(paths: TablePaths, job: str) -> Checkpoint | None:

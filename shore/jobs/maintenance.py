@@ -15,12 +15,13 @@ import datetime as dt
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 import msgspec
+import pyarrow as pa
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
@@ -46,6 +47,7 @@ from shore.tables import Table
 from topologies.model import Shore, Topology
 
 _POLL_SECONDS: Final = 1.0
+_TOO_LONG_AGO: Final = "has stood still for so long that the table's log does not reach back to it"
 _PATIENCE: Final = 30.0  # seconds that a commit under way has to finish when the run ends
 
 logger = logging.getLogger(__name__)
@@ -56,7 +58,7 @@ class TableMaintenance:
 
     Args:
         folder: The topology's state folder.
-        readers: The jobs that follow tables. Vacuum keeps the files that they have not read yet.
+        readers: The jobs that follow tables. Vacuum and retention keep what they have not read yet.
     """
 
     def __init__(
@@ -154,9 +156,9 @@ class TableMaintenance:
                 if old.files and not old.why:
                     yield partial(vacuum, session, paths, old)
         elif name in self._shore.retention:
-            keep = self._shore.retention[name]
-            for rows in plan_expiry(paths, {name: keep}, now=now):
-                if rows.files:
+            keep, unread = self._shore.retention[name], unread_files(paths, self._readers)
+            for rows in plan_expiry(paths, {name: keep}, unread=unread, now=now):
+                if rows.files and not rows.why:
                     yield partial(expire, session, paths, rows)
 
     def _save(self) -> None:
@@ -173,18 +175,14 @@ def unread_by(paths: TablePaths, jobs: Iterable[str]) -> Callable[[DeltaTable, d
     Raises:
         CheckpointDamagedError: a file of a checkpoint cannot be read.
     """
-    positions: dict[str, list[tuple[str, TablePosition]]] = {}
-    for job in jobs:
-        checkpoint = read_checkpoint(paths, job)
-        for position in checkpoint.tables if checkpoint is not None else ():
-            positions.setdefault(position.table_id, []).append((job, position))
+    positions = _positions(paths, jobs)
 
     def unread(table: DeltaTable, before: dt.datetime) -> str:
         for job, position in positions.get(str(table.metadata().id), ()):
             try:
                 rows, since = unread_rows(table, position)
             except FileNotFoundError:
-                return f"job {job} has stood still for so long that the table's log does not reach back to it"
+                return f"job {job} {_TOO_LONG_AGO}"
             if rows and since is None:
                 return f"job {job} is behind"
             if rows and since is not None and since < before:
@@ -192,6 +190,38 @@ def unread_by(paths: TablePaths, jobs: Iterable[str]) -> Callable[[DeltaTable, d
         return ""
 
     return unread
+
+
+def unread_files(paths: TablePaths, jobs: Iterable[str]) -> Callable[[DeltaTable, Collection[str]], str]:
+    """Return a function that says why retention must leave these files of a table alone: a job has still to read one.
+    Arguments and errors are those of ``unread_by``."""
+    positions = _positions(paths, jobs)
+
+    def unread(table: DeltaTable, files: Collection[str]) -> str:
+        for job, position in positions.get(str(table.metadata().id), ()):
+            try:
+                rows, _ = unread_rows(table, position)
+            except FileNotFoundError:
+                return f"job {job} {_TOO_LONG_AGO}"
+            read: set[str] = set()
+            if rows and position.version and not position.snapshot:
+                before = DeltaTable(table.table_uri, version=position.version - 1)
+                read.update(pa.table(before.get_add_actions())["path"].to_pylist())
+            if rows and not read.issuperset(files):
+                return f"job {job} has still to read rows of it"
+        return ""
+
+    return unread
+
+
+def _positions(paths: TablePaths, jobs: Iterable[str]) -> dict[str, list[tuple[str, TablePosition]]]:
+    """Return each job's name and position in the tables that it reads, by table id."""
+    found: dict[str, list[tuple[str, TablePosition]]] = {}
+    for job in jobs:
+        checkpoint = read_checkpoint(paths, job)
+        for position in checkpoint.tables if checkpoint is not None else ():
+            found.setdefault(position.table_id, []).append((job, position))
+    return found
 
 
 def _compacted(session: SparkSession, paths: TablePaths, step: CompactStep) -> int:

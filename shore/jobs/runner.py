@@ -47,7 +47,7 @@ from shore.jobs.maintenance import TableMaintenance
 from shore.jobs.model import Job, JobContext
 from shore.jobs.move import settle_held, settle_site
 from shore.jobs.query import NotStarted, QueryHandle, RotatingEndpoint, job_failure
-from shore.jobs.state import check_state, has_read_all, renew_checkpoint, renew_incomplete
+from shore.jobs.state import check_state, has_read_all, put_aside_unneeded, renew_checkpoint, renew_incomplete
 from shore.jobs.status import ALIVE, JobStatus, read_status, write_status
 from shore.session import check_filesystem, event_log
 from shore.session import close as close_session
@@ -271,6 +271,7 @@ def run(
             settle_site(topology, asked, paths, JOBS, move=move)
             check_state(paths, chosen)
             renew_incomplete(paths, chosen)
+            put_aside_unneeded(paths, [job for job in JOBS.values() if not job.needed(topology)])
             check_types(paths, kept_tables(topology))
         except FairleadError as error:
             reporter.fail(error)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from shore.delta.table_errors import open_table
 from shore.errors import SplitStateError
-from shore.jobs.checkpoint import Checkpoint, archive_checkpoint, read_checkpoint, table_end, table_ids
+from shore.jobs.checkpoint import Checkpoint, archive_checkpoint, has_begun, read_checkpoint, table_end, table_ids
 from shore.jobs.model import Job
 from shore.paths import TablePaths
 from shore.source.offsets import parse_partition_id
@@ -75,6 +75,14 @@ def renew_incomplete(paths: TablePaths, jobs: Sequence[Job]) -> None:
             missing = [name for name in job.tables if name != FEEDS.name and open_table(paths, name) is None]
             if missing:
                 _set_aside(paths, job, f"it fills {', '.join(missing)}")
+
+
+def put_aside_unneeded(paths: TablePaths, jobs: Sequence[Job]) -> None:
+    """Archive the checkpoints of jobs that read tables and for which the topology has no work. Vacuum does not wait for
+    them then: when they have work again, they look at everything once more."""
+    for job in jobs:
+        if job.inputs and has_begun(paths, job.name):
+            _set_aside(paths, job, "it had no work in this topology")
 
 
 def renew_checkpoint(paths: TablePaths, job: Job) -> None:

@@ -19,7 +19,7 @@ log: no file is read. ``reread`` fills the table again from the feeds and record
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
@@ -46,6 +46,8 @@ WRITTEN: Final = "rows"
 """The transaction of table ``feeds`` whose version is the number of rows ever written to it."""
 _REMOVED: Final = "fairlead.rows_removed"
 """The table's property with the number of those rows that ``reread`` removed."""
+_DOUBTFUL: Final = "fairlead.doubtful"
+"""The table's property with the customers that may have fillers in place of records that it names."""
 _AT_ONCE: Final = 4  # customers' own tables that are committed side by side
 _OWN: Final = CUSTOMER_FEED.plain_schema.names
 
@@ -92,10 +94,27 @@ def reread(lake: Lake, endpoint: KafkaEndpoint, customers: Sequence[str]) -> int
     rows.write.format("delta").mode("overwrite").save(location)
     table = DeltaTable(location)
     count, written = int(table.count()), table.transaction_version(WRITTEN)
-    if written is not None:
-        properties = f"'{_REMOVED}' = '{written - count}'"
-        lake.spark.sql(f"alter table delta.`{location}` set tblproperties ({properties})")
+    removed = {} if written is None else {_REMOVED: str(written - count)}
+    _set_properties(lake, {_DOUBTFUL: "", **removed})
     return count
+
+
+def doubt(lake: Lake, customers: Collection[str]) -> None:
+    """Note that fillers are about to take the place of these customers' records, until ``reread`` has been called."""
+    _set_properties(lake, {_DOUBTFUL: ",".join(sorted(customers))})
+
+
+def doubtful(lake: Lake) -> list[str]:
+    """Return the customers of a ``doubt`` that no ``reread`` followed."""
+    found = DeltaTable(lake.paths.table(FEEDS.name)).metadata().configuration.get(_DOUBTFUL)
+    return found.split(",") if found else []
+
+
+def _set_properties(lake: Lake, properties: Mapping[str, str]) -> None:
+    location = lake.paths.table(FEEDS.name)
+    check_lease(location)
+    words = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
+    lake.spark.sql(f"alter table delta.`{location}` set tblproperties ({words})")
 
 
 @dataclass(slots=True)

@@ -43,7 +43,7 @@ from shore.feeds.entitlement import customer_rows, due, records
 from shore.feeds.periods import periods
 from shore.feeds.readers import SHORE_LOG, FeedReader
 from shore.feeds.records import feed_topic, opening, restored, slices
-from shore.sink.exactly_once import ends_of_table, reread
+from shore.sink.exactly_once import doubt, doubtful, ends_of_table, reread
 from shore.sink.feed_logs import CLIENT_ID, Batches, moved, run_at, wait_for
 from shore.tables.feeds import FEEDS
 
@@ -78,10 +78,14 @@ def take_over(lake: Lake, endpoint: KafkaEndpoint, readers: Sequence[FeedReader]
     short = {name: state.end for name, state in states.items() if state.end < known.get(name, 0)}
     appended = {name: known[name] - end for name, end in short.items()}
     replaced: dict[str, int] = {}
+    doubted = {*doubtful(lake)}.intersection(own)  # fillers of a call that was interrupted
     if short:
         rows = computed(to_restore(lake, [each for each in readers if each.customer in short], short))
         lost = rows.where("payload is null and retracts is null").groupBy("customer").count().collect()
         replaced = {row["customer"]: row["count"] for row in lost}
+        if replaced:
+            doubted.update(replaced)
+            doubt(lake, doubted)
         ordered = rows.repartition("customer").sortWithinPartitions("customer", "feed_offset")
         ordered.mapInArrow(_restoring(endpoint), from_arrow_schema(_DONE)).collect()
     waiting = [name for name in own if name in short or states[name].site != endpoint.site]
@@ -91,7 +95,8 @@ def take_over(lake: Lake, endpoint: KafkaEndpoint, readers: Sequence[FeedReader]
     if replaced:
         names = ", ".join(f"{feed_topic(name)} ({count})" for name, count in replaced.items())
         logger.warning("records that cannot be made again have fillers in their place, and come anew: %s", names)
-        reread(lake, endpoint, sorted(replaced))
+    if doubted:
+        reread(lake, endpoint, sorted(doubted))
     return TakenOver(appended, replaced)
 
 

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fairlead.records.alert import Alert
-from shore.source.parsing import Parsed, read_strict
+from fairlead.records.digest import Digest
+from shore.source.parsing import TOO_LONG, Parsed, read_strict, too_long, without
 from shore.tables.operations import OPERATIONS, LogTable
 
 RAW_COLUMNS = ("topic", "offset", "term", "timestamp", "value")
@@ -31,6 +32,8 @@ def rows_of(operation: LogTable, raw: pa.Table) -> pa.Table:
     own = raw.filter(pc.is_in(raw["topic"], pa.array(logs, pa.string())))
     values = own["value"].to_pylist()
     parsed = read_strict(values, operation.payload_columns, operation.decoder)
+    if operation.kind is not Digest:  # a large ship's digest is long, and none is in a feed as it is
+        parsed = without(parsed, too_long(own["value"].combine_chunks()), TOO_LONG)
     if operation.kind is Alert:
         parsed = _without_forged(parsed, own["topic"].combine_chunks(), [c.name for c in operation.payload_columns])
     by_name: dict[str, pa.Array | pa.ChunkedArray] = {
@@ -49,12 +52,9 @@ def rows_of(operation: LogTable, raw: pa.Table) -> pa.Table:
 def _without_forged(parsed: Parsed, logs: pa.Array, names: list[str]) -> Parsed:
     """Return alerts without those that another site's log has in a site's name (``is_own_alert``): a problem each."""
     raised_at = parsed.arrays[names.index("raised_at")]
-    forged = pc.fill_null(pc.not_equal(logs, pc.binary_join_element_wise("alerts", raised_at, ".")), False)
+    forged = pc.not_equal(logs, pc.binary_join_element_wise("alerts", raised_at, "."))
     said = pc.binary_join_element_wise("raisedAt names ", raised_at, ", whose log this is not", "")
-    return Parsed(
-        [pc.if_else(forged, pa.scalar(None, each.type), each) for each in parsed.arrays],
-        pc.if_else(forged, said, parsed.problems),
-    )
+    return without(parsed, forged, said)
 
 
 def parse_batches(table: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

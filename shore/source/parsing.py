@@ -105,6 +105,26 @@ def _not_held(row: Any, columns: Sequence[Column]) -> str:
     return ""
 
 
+MOST_BYTES: Final = 500_000
+"""A longer JSON value is unreadable. A bridge takes half of it, but another writer may put longer ones into a log,
+compressed. A feed must have room for the value, and for names from it in key and headers."""
+TOO_LONG: Final = f"it has more than {MOST_BYTES:,} bytes"
+
+
+def without(parsed: Parsed, wrong: pa.Array, why: pa.Array | str) -> Parsed:
+    """Return parsed values without those that are wrong: these have nulls in all columns, and a problem."""
+    wrong = pc.fill_null(wrong, False)
+    if not pc.any(wrong).as_py():
+        return parsed
+    arrays = [pc.if_else(wrong, pa.scalar(None, each.type), each) for each in parsed.arrays]
+    return Parsed(arrays, pc.if_else(wrong, why, parsed.problems))
+
+
+def too_long(values: pa.Array) -> pa.Array:
+    """Return which of these values are longer than ``MOST_BYTES``."""
+    return pc.greater(pc.binary_length(values), MOST_BYTES)
+
+
 _PLAIN_TIME: Final = r"^(19|2\d)\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?(Z|[+-]\d\d:\d\d)$"
 
 

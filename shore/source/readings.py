@@ -4,9 +4,10 @@ A row with a ``reason`` belongs to ``readings_rejected``: all columns of its pay
 ``readings``: the columns that only ``readings_rejected`` has are null.
 
 A record is rejected when it does not identify a reading of a device of this container: it has no value, no JSON object,
-no container, device, boot, sequence or time, a time in the first or the last year of the calendar, or names another
-container than its log. Its neighbours in the log do not matter. All other fields are optional: fields that a newer
-writer adds are ignored, and fields of another type than ours are null. The payload is kept as is.
+no container, device, boot, sequence or time, a time in the first or the last year of the calendar, names another
+container than its log, or is longer than ``MOST_BYTES``. Its neighbours in the log do not matter. All other fields are
+optional: fields that a newer writer adds are ignored, and fields of another type than ours are null. The payload is
+kept as is.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from shore.source.columns import (
     terms,
 )
 from shore.source.offsets import partition_id
-from shore.source.parsing import FastReader, Parsed, TolerantReader
+from shore.source.parsing import TOO_LONG, FastReader, Parsed, TolerantReader, too_long, without
 from shore.tables.model import Column
 from shore.tables.readings import PAYLOAD_COLUMNS, READINGS, READINGS_REJECTED
 
@@ -103,8 +104,8 @@ class ReadingsCollector(Collector):
         names = [partition_id(*log) for log in logs]
         containers = [name.key if (name := parse_log(log)) else log for log in names]
         equipment = chosen(pa.array(containers, pa.string()), records.stretch)
-        parsed = self._parse(records)
-        arrays, reasons = _only_own(parsed.arrays[:-1], parsed.arrays[-1], equipment, parsed.problems)
+        payload = binary(records.data, records.value)
+        arrays, reasons = without(_only_own(self._parse(records), equipment), too_long(payload), TOO_LONG)
         found = dict(zip((c.name for c in PAYLOAD_COLUMNS), arrays, strict=True)) | {
             "log": chosen(pa.array(names, pa.string()), records.stretch),
             "log_offset": pa.array(records.offset),
@@ -113,7 +114,7 @@ class ReadingsCollector(Collector):
             "received_date_time": received(records),
             "late": is_late(records),
             "origin": log_origin(records),
-            "payload": (payload := binary(records.data, records.value)),
+            "payload": payload,
             "inspection": inspections(payload, pc.is_null(reasons)),
             REASON: reasons,
         }
@@ -171,13 +172,8 @@ def inspections(payloads: pa.Array, read: pa.Array) -> pa.Array:
     return pa.array(found, pa.string())
 
 
-def _only_own(
-    arrays: list[pa.Array], named: pa.Array, own: pa.Array, reasons: pa.Array
-) -> tuple[list[pa.Array], pa.Array]:
-    """Reject payloads that name another container than their log: set their columns to null, and give a reason."""
-    strange = pc.fill_null(pc.not_equal(named, own), False)
-    if not pc.any(strange).as_py():
-        return arrays, reasons
+def _only_own(parsed: Parsed, own: pa.Array) -> Parsed:
+    """Reject payloads that name another container than their log. Return the columns without the one that names it."""
+    *arrays, named = parsed.arrays
     told = pc.binary_join_element_wise("the payload names container ", named, "")
-    reasons = pc.if_else(strange, told, reasons)
-    return [pc.if_else(strange, pa.scalar(None, array.type), array) for array in arrays], reasons
+    return without(Parsed(arrays, parsed.problems), pc.not_equal(named, own), told)

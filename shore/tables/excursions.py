@@ -112,18 +112,19 @@ EXCURSION_PARTS = Table(
 )
 
 
-def _judged(quantity: str, judged: str, out: str, value: str, setpoint: str) -> str:
-    return f"""
+QUANTITIES: Final = (
+    ("TEMPERATURE", TEMPERATURE_JUDGED, TEMPERATURE_OUT, CONTROL, "setpoint_temperature"),
+    ("HUMIDITY", HUMIDITY_JUDGED, HUMIDITY_OUT, "relative_humidity", "setpoint_relative_humidity"),
+    ("POWER", POWER_JUDGED, POWER_OUT, "cast(null as double)", "setpoint_temperature"),
+)
+"""What is judged of a reading: its name, and SQL for whether it is judged, whether it is out of band, its value and set
+point."""
+
+_STRUCTS = ",".join(
+    f"""
         named_struct('quantity', '{quantity}', 'is_judged', {judged}, 'is_out', {out}, 'value', {value},
             'setpoint', {setpoint})"""
-
-
-_QUANTITIES = ",".join(
-    (
-        _judged("TEMPERATURE", TEMPERATURE_JUDGED, TEMPERATURE_OUT, CONTROL, "setpoint_temperature"),
-        _judged("HUMIDITY", HUMIDITY_JUDGED, HUMIDITY_OUT, "relative_humidity", "setpoint_relative_humidity"),
-        _judged("POWER", POWER_JUDGED, POWER_OUT, "cast(null as double)", "setpoint_temperature"),
-    )
+    for quantity, judged, out, value, setpoint in QUANTITIES
 )
 
 _PARTS = f"""
@@ -141,7 +142,7 @@ held as (
 judged as (
     select equipment_reference, device_date_time, at_micros, held_micros, latitude, longitude, place,
         quantity, is_out, value, setpoint
-    from held lateral view inline(array({_QUANTITIES})) as quantity, is_judged, is_out, value, setpoint
+    from held lateral view inline(array({_STRUCTS})) as quantity, is_judged, is_out, value, setpoint
     where is_judged
 ),
 followed as (

@@ -145,7 +145,7 @@ COPIES: Final = "event_created_date_time nulls last, log, log_offset"
 TOLD: Final = f"""
     select * from events
     where problem is null and event_date_time is not null and {HAPPENED}
-    qualify row_number() over (partition by event_id order by {COPIES}) = 1
+    qualify row_number() over (partition by event_id, equipment_reference order by {COPIES}) = 1
 """  # noqa: S608  # our own names
 """The events of relation ``events`` that happened, each as its first copy tells it, in DuckDB's SQL."""
 POSITIONS = _table(

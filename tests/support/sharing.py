@@ -81,6 +81,7 @@ def _rows() -> Rows:
             docked(1, 3, "DEPA"),
             event(2, 12, "DISC", site="singapore", vessel_imo_number=STAR),
             event(3, 2, "GTIN", OTHER),
+            event(4, 1, "GTIN", OTHER, "singapore", event_id=f"LOAD-2-{BOX}"),  # told before that LOAD, with its id
         ],
         "excursions": [
             excursion(BOX, 1, 2, 2.5),

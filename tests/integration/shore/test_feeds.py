@@ -10,6 +10,7 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame
 
 from fairlead.kafka.convention import is_data
+from fairlead.kafka.protocol.codecs import Codec
 from fairlead.kafka.protocol.record import NewRecord, Record
 from fairlead.kafka.protocol.types import TP
 from fairlead.records import headers
@@ -241,6 +242,20 @@ def test_hours_stay_when_retention_has_deleted_their_readings(shore_of: Shore, w
     world.append({world.bookings: [cancelled]})
     run_jobs(shore_of, topology=topology)
     assert followed(feed(world, world.recipient)) == given[:1]
+
+
+def test_an_alert_that_no_feed_has_room_for_does_not_hold_up_the_feeds(shore_of: Shore, world: World) -> None:
+    """Its log took it, because it was compressed."""
+    box = world.box(0)
+    world.append({world.bookings: [booking(f"B1-{world.tag}", world.customer, box, T0, None)]})
+    world.append({world.alerts: [alert(box, world.tag, at(4))]})
+    good = alert(box, world.tag, at(5))
+    value = (good.value or b"")[:-1] + b',"more":"%s"}' % (b"x" * (2 << 20))
+    world.append({world.alerts: [NewRecord(value, good.key, timestamp_ms=good.timestamp_ms)]}, codec=Codec.ZSTD)
+    world.append({world.alerts: [alert(box, world.tag, at(6))]})
+    run_jobs(shore_of)
+    assert origins(feed(world)) == [(world.alerts, 1), (world.alerts, 3)]
+    assert shore_of.sql("select log_offset from alerts where problem is not null") == [{"log_offset": 2}]
 
 
 def test_custody_follows_the_owner_codes_of_the_topology(shore_of: Shore, world: World) -> None:

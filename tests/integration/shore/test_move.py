@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
@@ -20,6 +21,7 @@ from shore.jobs import move
 from shore.jobs.runner import JOBS
 from shore.paths import TablePaths
 from shore.repair.backfill import BackfillSpan, apply_backfill, plan_backfill
+from shore.sink import takeover
 from shore.sink.takeover import to_restore
 from shore.site import HeldLog, SiteRecord, read_site
 from shore.tables import TABLES
@@ -118,10 +120,10 @@ def test_tables_go_on_at_another_site(moving: Move) -> None:
         moving.run(old, "readings")
 
 
-def test_feeds_go_on_at_another_site(moving: Move) -> None:
+def test_feeds_go_on_at_another_site(moving: Move, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the new site's copy of a feed lacks is there again, record by record, at the same offsets; then comes the
     marker of the next term, and what is new. An hour's conditions that are others by now have a filler in their place,
-    and come anew."""
+    and come anew, also where shore was killed between the two."""
     old, new = moving.old, moving.new
     customers = (old.customer, old.recipient)
     box = old.log(old.box(0))
@@ -137,6 +139,11 @@ def test_feeds_go_on_at_another_site(moving: Move) -> None:
     moving.copy(f"feeds.{old.customer}", 12)  # and nothing of the other feed
     new.append({box: [reading(old.box(0), i, at(i), supply=5.0) for i in range(20, 40)]})  # of the first hour
     moving.run(new, "readings", moving=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(takeover, "reread", Mock(side_effect=ConnectionError("killed")))
+        with pytest.raises(ConnectionError, match="killed"):
+            moving.run(new, "feeds")
+    assert (moving.record().site, moving.record().feeds_at) == ("beta", "alpha")
     moving.run(new, "feeds")
 
     assert (moving.record().site, moving.record().feeds_at) == ("beta", "beta")

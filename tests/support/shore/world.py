@@ -15,6 +15,7 @@ from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.client.reader import read_log
 from fairlead.kafka.convention import marker_record
 from fairlead.kafka.endpoint import KafkaEndpoint
+from fairlead.kafka.protocol.codecs import Codec
 from fairlead.kafka.protocol.record import NewRecord, Record
 from fairlead.kafka.protocol.types import TP
 from fairlead.names import container_check_digit
@@ -232,7 +233,7 @@ class World:
             shore=Shore(at=site, fail_on_data_loss=fail_on_data_loss),
         )
 
-    def append(self, logs: Mapping[str, Sequence[NewRecord]]) -> dict[str, int]:
+    def append(self, logs: Mapping[str, Sequence[NewRecord]], *, codec: Codec = Codec.NONE) -> dict[str, int]:
         """Create and open logs where needed (marker at offset 0), and append; return each log's first new offset."""
 
         async def write() -> dict[str, int]:
@@ -241,7 +242,7 @@ class World:
                 if missing:
                     await asyncio.to_thread(create_logs, self.endpoint, {topic: {} for topic in missing})
                     await cluster.wait_writable(sorted(missing))
-                appender = Appender(cluster)
+                appender = Appender(cluster, codec=codec)
                 try:
                     marker = [self._marker(topic) for topic in logs]
                     opened = zip(logs, marker, strict=True)

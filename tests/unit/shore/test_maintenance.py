@@ -19,6 +19,7 @@ from shore import maintenance
 from shore.delta.evolution import broken_rules, check_types
 from shore.errors import SchemaError
 from shore.jobs.checkpoint import Checkpoint, backlog_of, read_checkpoint, table_ids, write_checkpoint
+from shore.jobs.maintenance import unread_by, unread_files
 from shore.jobs.runner import JOBS
 from shore.maintenance import (
     CHANGING,
@@ -194,6 +195,39 @@ def test_what_a_job_has_still_to_read(paths: TablePaths) -> None:
     snapshot = reading(paths, "events", 3, index=0, snapshot=True)
     assert rows(snapshot) == 2 * 50 + 50 + 50  # of version 3 all files but one; then versions 4 and 7
     assert backlog_of(done, paths, {}).unknown == (done.tables[0].table_id,)
+
+
+def test_vacuum_waits_for_a_job_that_has_not_done_its_first_batch(paths: TablePaths) -> None:
+    fill(paths, 3, table="events")
+    DeltaTable(paths.table("events")).optimize.compact()  # version 4
+    age(paths, "events", 8)
+    for version, snapshot in ((3, True), (4, False)):  # Spark's offsets after a part of version 3, and after all of it
+        reading(paths, "events", version, snapshot=snapshot)
+        (Path(paths.checkpoint("feeds")) / "commits" / "0").unlink()
+        (plan,) = plan_vacuum(paths, ["events"], unread=unread_by(paths, ["feeds"]), now=NOW)
+        assert (plan.files, plan.why.startswith("job feeds has still to read rows of")) == (3, True)
+
+
+def test_retention_waits_for_jobs_that_have_still_to_read_what_it_deletes(paths: TablePaths) -> None:
+    def written(version: int, ago: int, table: str = "readings") -> None:
+        time = NOW - ago * DAY
+        row = {"log": "c.0", "log_offset": version, "device_date_time": time, "received_date_time": time}
+        content = pa.Table.from_pylist([row], READINGS.plain_schema)
+        append_once(paths.table(table), content, app="test", version=version)
+
+    def why(version: int, *, snapshot: bool = False) -> str:
+        reading(paths, "readings", version, snapshot=snapshot)
+        (step,) = plan_expiry(paths, {"readings": 30 * DAY}, unread=unread_files(paths, ["feeds"]), now=NOW)
+        assert step.files == 1
+        return step.why
+
+    written(1, 100)
+    waits = "job feeds has still to read rows of it"
+    assert [why(0), why(1), why(1, snapshot=True), why(2)] == [waits, waits, waits, ""]
+    written(2, 1)
+    assert [why(1), why(2), why(3)] == [waits, "", ""]  # what is unread in version 2 is not old
+    DeltaTable(paths.table("readings")).optimize.compact()
+    assert [why(2), why(3), why(4)] == [waits, "", ""]  # a compaction has put both into one file
 
 
 def test_rules_of_change() -> None:

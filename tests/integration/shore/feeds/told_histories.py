@@ -259,6 +259,17 @@ def milestones_are_those_of_the_box_and_of_the_ship_while_it_is_aboard(world: Wo
     assert kept == [f"e1.{world.number}", f"e2.{world.number}"]
 
 
+def an_event_of_another_box_or_ship_with_the_id_of_a_boxs_own_hides_no_milestone(world: World) -> Play:
+    begin(world)
+    loaded: dict[str, Any] = {"equipment_event_type_code": "LOAD", "equipment_reference": world.box()}
+    world.event("e1", 1, **loaded)
+    world.event("e1", 0.5, copy=-1, log="events.star", **loaded | {"equipment_reference": world.box(1)})
+    world.event("e1", 2, copy=-1, log="events.star", transport_event_type_code="DEPA")
+    (milestone,) = yield from delivered(world, SHOP)
+    assert value_of(milestone)["eventDateTime"] == "2026-03-01T01:00:00Z"
+    assert (yield "everything")[world.customer(SHOP)] == []
+
+
 def single_readings_and_custody_are_not_for_a_recipient(world: World) -> Play:
     begin(world)
     for table in ("readings", "custody_entries", "alerts"):
@@ -660,6 +671,7 @@ def told_histories() -> dict[str, Scenario]:
         a_corrected_booking_takes_hours_back_and_gives_them_again,
         hours_whose_readings_retention_has_deleted_stay_while_a_booking_covers_them,
         milestones_are_those_of_the_box_and_of_the_ship_while_it_is_aboard,
+        an_event_of_another_box_or_ship_with_the_id_of_a_boxs_own_hides_no_milestone,
         single_readings_and_custody_are_not_for_a_recipient,
         ships_and_boxes_of_all_lines_at_the_port_and_nowhere_else,
         an_event_that_comes_again_is_told_once_unless_an_earlier_copy_says_something_else,

@@ -179,6 +179,7 @@ where s.kind = 'milestones' and s.customer in (select customer from customers wh
         select 1 from periods p
         where p.customer = s.customer and p.equipment_reference = h.box and {covers("p", "h.event_date_time")}
     )
+qualify row_number() over (partition by s.customer, h.box, h.event_id order by h.equipment_reference nulls last) = 1
 """  # noqa: S608
 
 

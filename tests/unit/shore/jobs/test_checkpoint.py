@@ -23,7 +23,7 @@ from shore.jobs.checkpoint import (
     write_table_checkpoint,
 )
 from shore.jobs.runner import JOBS
-from shore.jobs.state import renew_checkpoint
+from shore.jobs.state import put_aside_unneeded, renew_checkpoint
 from shore.paths import TablePaths
 from shore.storage import Storage
 from shore.tables import TABLES
@@ -191,6 +191,17 @@ def test_rows_that_a_job_has_still_to_read(tmp_path: Path) -> None:
         cdc = {"cdc": {"path": "_change_data/cdc.parquet", "partitionValues": {}, "size": 1, "dataChange": False}}
         log.write_text("\n".join(json.dumps(action) for action in [*actions, cdc]))
         assert unread_rows(DeltaTable(location), TablePosition("t", 2, 0, snapshot=False)) == (0, None)
+
+
+def test_the_checkpoint_of_a_job_without_work_is_put_aside(tmp_path: Path) -> None:
+    table = '{"sourceVersion":1,"reservoirId":"t-1","reservoirVersion":5,"index":-1,"isStartingVersion":false}'
+    paths = checkpoint(tmp_path, {0: table}, [0], job="feeds")
+    checkpoint(tmp_path, {0: '{"a":{"b":1}}'}, [0])
+    for _ in range(2):
+        put_aside_unneeded(paths, [JOBS["feeds"], JOBS["readings"], JOBS["quality"]])
+        assert not has_begun(paths, "feeds")
+        assert has_begun(paths, "readings")  # it would read all logs again
+        assert len(list((tmp_path / "checkpoints").iterdir())) == 2
 
 
 READERS = sorted(name for name, job in JOBS.items() if job.inputs)

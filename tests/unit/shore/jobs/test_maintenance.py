@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -12,9 +13,13 @@ import pytest
 from deltalake.exceptions import DeltaError
 
 from shore.jobs import maintenance
+from shore.jobs.checkpoint import table_end, write_table_checkpoint
 from shore.jobs.maintenance import TableMaintenance
 from shore.jobs.status import MaintenanceStatus, read_maintenance
+from shore.maintenance import ExpiryStep
 from shore.paths import TablePaths
+from shore.storage import Storage
+from tests.support.tables import fill
 from tests.support.waits import PATIENCE
 from topologies.loader.load import load
 from topologies.model import Shore
@@ -64,3 +69,23 @@ def test_maintenance_goes_on_after_a_disk_that_was_full(one: TableMaintenance, m
     monkeypatch.setattr(one, "do", do)
     with one.running(Mock()):
         assert again.wait(PATIENCE)
+
+
+def test_rows_that_a_job_has_still_to_read_are_not_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    deleted = []
+
+    def expire(session: object, paths: TablePaths, step: ExpiryStep) -> int:
+        deleted.append(step.table)
+        return 1
+
+    monkeypatch.setattr(maintenance, "expire", expire)
+    old = {"log": "c.0", "log_offset": 1, "device_date_time": LONG_AGO, "received_date_time": LONG_AGO}
+    fill(tmp_path, {"readings": [old]})
+    paths = TablePaths.of(tmp_path)
+    end = table_end(paths, "readings")
+    shore = Shore(at="tokyo", retention={"readings": dt.timedelta(days=30)})
+    for version, tables in ((end.version - 1, []), (end.version, ["readings"])):
+        Storage(paths.checkpoints).delete("quality")
+        write_table_checkpoint(paths, "quality", [replace(end, version=version)], "{}")
+        TableMaintenance(load("minimal"), shore, tmp_path, paths, ["quality"]).do("expire", Mock(), threading.Event())
+        assert deleted == tables

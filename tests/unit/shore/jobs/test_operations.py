@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import datetime as dt
+
 import msgspec
 
+from fairlead.records import encode
+from fairlead.records.digest import MOST_BOXES, Digest, DigestBox, encode_digest
 from shore.jobs.operations import PATTERN
 from shore.source.operations import rows_of
+from shore.source.parsing import MOST_BYTES, TOO_LONG
 from tests.support.shore.raw_records import BOX, BY_NAME, RECORDS, T, raw
+from tests.support.shore.world import number
 
 
 def test_each_table_takes_its_own_records() -> None:
@@ -59,6 +65,33 @@ def test_a_damaged_digest_is_kept_with_its_problem_and_the_others_go_on() -> Non
     assert [row["payload"] for row in rows] == list(values)
     assert "its check sum is wrong" in rows[1]["problem"]
     assert "version 9" in rows[2]["problem"]
+
+
+def test_a_record_that_is_too_long_is_kept_with_its_problem() -> None:
+    alert = RECORDS[0][1]
+    assert not isinstance(alert, bytes)
+    short = encode(alert)
+    values = (short, short[:-1] + b',"more":"%s"}' % (b"x" * MOST_BYTES), short)
+    rows = rows_of(BY_NAME["alerts"], raw(*(("alerts.tokyo", value) for value in values))).to_pylist()
+    assert [row["problem"] for row in rows] == [None, TOO_LONG, None]
+    assert [row["event_date_time"] for row in rows] == [T, None, T]
+    assert [row["payload"] for row in rows] == list(values)
+
+
+def test_the_digest_of_a_large_ship_is_not_too_long() -> None:
+    boxes = tuple(
+        DigestBox(
+            equipment_reference=number(n * 15),
+            reading_date_time=T - dt.timedelta(milliseconds=n * 7919),
+            setpoint_temperature=-18.0,
+            supply_temperature=25.0,
+        )
+        for n in range(MOST_BOXES)
+    )
+    said = encode_digest(Digest(vessel_imo_number="9074729", as_of_date_time=T, boxes=boxes))
+    assert len(said) > MOST_BYTES
+    (row,) = rows_of(BY_NAME["digests"], raw(("ships.9074729.digest", said))).to_pylist()
+    assert (row["problem"], len(row["boxes"])) == (None, MOST_BOXES)
 
 
 def test_the_source_reads_what_the_tables_take() -> None:

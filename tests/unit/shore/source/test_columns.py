@@ -32,7 +32,7 @@ from fairlead.records.reading import (
 )
 from shore.source import readings as readings_rows
 from shore.source.columns import ROWS_PER_BATCH, RawCollector
-from shore.source.parsing import read_strict
+from shore.source.parsing import MOST_BYTES, TOO_LONG, read_strict
 from shore.source.readings import ONLY_REJECTED, READINGS_SCHEMA, ReadingsCollector
 
 BOX = "BIGU0000016"
@@ -383,6 +383,15 @@ def test_raw_rows_keep_everything_kafka_has() -> None:
     assert first["headers"] == [{"key": k, "value": v} for k, v in headers]
     assert (second["stream"], second["log_key"], second["partition"], second["term"]) == (None, None, 2, None)
     assert second["timestamp"] == dt.datetime(1970, 1, 1, 0, 0, 3, tzinfo=dt.UTC)
+
+
+def test_a_reading_that_is_too_long_is_rejected_whole_and_its_neighbours_are_not() -> None:
+    good = encode(Reading(equipment_reference=BOX, device=_device(1)))
+    long = good[:-1] + b',"more":"%s"}' % (b"x" * MOST_BYTES)
+    rows = batch_of([good, long, good]).to_pylist()
+    assert [row["reason"] for row in rows] == [None, TOO_LONG, None]
+    assert [row["device_date_time"] is None for row in rows] == [False, True, False]
+    assert [row["payload"] for row in rows] == [good, long, good]
 
 
 def test_markers_and_fillers_are_no_rows_and_a_collector_says_when_it_has_enough() -> None:

@@ -230,6 +230,13 @@ FORM = [
     ),
     Case(
         19,
+        "shore: {at: sydney, settings: {^spark.sql.session.timeZone: Asia/Tokyo}}",
+        "shore.settings.spark.sql.session.timeZone",
+        "spark.sql.session.timeZone",
+        "another setting",
+    ),
+    Case(
+        19,
         "shore: {at: sydney, settings: {^spark.hadoop.fs.s3a.secret.key: abc}}",
         "shore.settings.spark.hadoop.fs.s3a.secret.key",
         "spark.hadoop.fs.s3a.secret.key",
