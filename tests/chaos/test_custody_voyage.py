@@ -18,11 +18,12 @@ from replication.audit import compare_records
 from simulators.fleet.scenario_file import load
 from simulators.report.assemble import assemble
 from simulators.steps import Step
-from simulators.voyage.run import sail, ships
+from simulators.voyage.run import sail
 from simulators.voyage.voyage import Voyage
 from simulators.voyage.waiting import wait_until_settled
 from tests.chaos.legs import KILLS, Leg, Strike, legs, strikes
 from tests.chaos.world import World
+from topologies.model import SiteKind
 
 BOXES: Final = 24
 PATIENCE: Final = 240.0  # seconds without any progress
@@ -85,7 +86,8 @@ async def sailed(world: World, seed: int) -> str:
     """Run one voyage and fail unless every line of its report holds. Return what was killed and cut."""
     voyage = Voyage(load("duck-voyage").adjusted(containers=BOXES), world.topology, seed=seed)
     chance = random.Random(f"voyage {seed}")  # noqa: S311 - moments, not secrets
-    ways = legs(voyage.steps(), ships(world.topology))
+    ships = [name for name, site in world.topology.sites.items() if site.kind is SiteKind.SHIP]
+    ways = legs(voyage.steps(), ships)
     trouble = Trouble(world, strikes(ways, world.sites, world.pairs, chance), ways, chance)
     began = time.monotonic()
     made = await sail(
