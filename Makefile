@@ -52,7 +52,7 @@ docs: $(READY) ## the documentation as a site in build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 bench: $(READY) ## the figures; also as JSON in build/bench
-	for name in alert_first detection devices mqtt_profiles; do echo; $(BIN)/python -m benchmarks.$$name; done
+	for name in alert_first detection devices mqtt_profiles thin_link; do echo; $(BIN)/python -m benchmarks.$$name; done
 
 bench-replication: $(READY) ## the replicator beside MirrorMaker 2, in one run (about 30 minutes)
 	$(BIN)/python -m benchmarks.replication

@@ -215,7 +215,7 @@ async def test_the_rate_is_kept(lab: Lab, more_sites: Callable[..., None], logs:
         ended = await carried(way, before + int(rate * WINDOW))
         measured = (way.down.bytes - before) / (ended - began)
         # A response takes 0.6 s of the line, and after a stall of this machine the link may catch up for one second,
-        # so eight seconds allow no closer bound. A busy machine carries less.
+        # so eight seconds allow no closer bound. A busy machine carries less. See benchmarks.thin_link.
         assert 0.5 * rate < measured < 1.25 * rate
 
 
@@ -278,7 +278,8 @@ async def test_a_long_fat_line_is_filled(
 ) -> None:
     """One log fills a link of 50 Mbit/s with a round trip of half a second: an answer is longer than a round trip.
 
-    With fetches of one megabyte it would use a quarter. How much of the line is used depends on the machine, too.
+    With fetches of one megabyte it would use a quarter. How much of the line is used depends on the machine, too;
+    benchmarks measure it.
     """
     answers: list[int] = []
     observe = FetchSizer.observe
