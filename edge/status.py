@@ -85,8 +85,10 @@ ALARMS: Final = (
     Alarm(
         "logs-broken",
         lambda metrics: int(metrics.get("custody", {}).get("broken", 0)),
-        "{count:,} containers' logs refuse what the bridge appends: another program has written to them",
-        "run only one bridge for the site; fairlead acl audit NUMBER shows who else can write; then restart the bridge",
+        "{count:,} containers' logs refuse what the bridge appends: another program has written to them, or they are "
+        "damaged",
+        "run only one bridge for the site; fairlead acl audit NUMBER shows who else can write; make a broker that has "
+        "a damaged log whole its leader; then restart the bridge",
     ),
     Alarm(
         "site-alerts",

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 import pytest
@@ -29,6 +30,7 @@ from fairlead.records.custody import CUSTODY_ORDERS, CustodyEntry, CustodyOrder,
 from tests.support.edge.port import Port, copied, granted_by_sydney, running
 from tests.support.edge.samples import BOX_LOG, IMO, NOW, NOW_MS, reading
 from tests.support.kafka.fake_broker import FakeCluster, until
+from tests.support.kafka.fake_log import damage
 
 NO_LEADER = -1
 HOUR = dt.timedelta(hours=1)
@@ -165,6 +167,82 @@ async def test_one_log_without_a_leader_keeps_no_other_from_being_drained(
         fake.logs[BOX_LOG].leader = 0
         await until(lambda: port.failures or port.metrics.drained == 2)
         assert await port.readings() == [0, 1, 2]
+
+
+async def _read_again(port: Port) -> None:
+    port.put_reading(2)
+
+
+async def _asked_for_more(port: Port) -> None:
+    """The newest record is known, and does not tell whether the reading is new."""
+    await port.writers.box(BOX_LOG).load(1)
+    port.put_reading(2)
+
+
+async def _drained(port: Port) -> None:
+    """The newest record is known, and a stray is drained only where the log is known from its marker on."""
+    writer = port.writers.box(BOX_LOG)
+    port.holdings.mark_broken(BOX_LOG)
+    port.put_reading(2)
+    await until(lambda: port.metrics.strays == 1)
+    await writer.load(1)
+    port.holdings.hold(BOX_LOG, 1)
+    writer.enqueue(Barrier(writer.prepare))
+
+
+@pytest.mark.parametrize(
+    ("reader", "place"),
+    [(_read_again, 2), (_asked_for_more, 1), (_drained, 1)],
+    ids=["read again", "asked for more", "drained"],
+)
+async def test_a_log_with_a_damaged_batch_stops_no_other(
+    fake: FakeCluster,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    reader: Callable[[Port], Awaitable[None]],
+    place: int,
+) -> None:
+    """A log with a damaged batch among those that are read keeps no other log waiting.
+
+    Whether it has a reading already is not known, so its readings are strays until another start finds it whole.
+    """
+    monkeypatch.setattr("edge.logwriter.container.NEWEST", 1)
+    other = "BIGU1000010"
+    async with running(fake) as port:
+        for event_id, number in (("one", "BIGU1000005"), ("two", other)):
+            port.put_event("GTIN", event_id, number=number)
+            for sequence in (0, 5):
+                before = port.metrics.readings
+                port.put_reading(sequence, number)
+                await until(lambda before=before: port.metrics.readings > before)  # type: ignore[misc]
+        damage(fake.logs[BOX_LOG], place)
+        port.writers.box(BOX_LOG).unload()  # as after a restart
+        await reader(port)
+        port.put_reading(6, other)
+        await port.until_state(CustodyState.BROKEN)
+        await until(lambda: port.failures or (port.metrics.readings, port.metrics.strays) == (5, 1))
+        assert (port.failures, port.writers.broken.looks, caplog.text.count("cannot append any more")) == ([], {}, 1)
+    async with running(fake) as port:
+        await port.until_state(CustodyState.BROKEN)
+    damage(fake.logs[BOX_LOG], place)
+    async with running(fake) as port:
+        await until(lambda: port.failures or port.metrics.drained == 1)
+        assert (port.failures, await port.readings()) == ([], [0, 5, 2])
+
+
+async def test_a_message_that_comes_again_is_kept_where_the_copy_here_is_damaged(fake: FakeCluster) -> None:
+    """It is kept as a stray although the copy may have it; the drain drops it then."""
+    async with running(fake) as port:
+        port.put_event("GTIN", "gate-in")
+        port.put_reading(0)
+        await until(lambda: port.metrics.readings == 1)
+        port.put_event("LOAD", "load", at=NOW + HOUR, vesselIMONumber=IMO)
+        await port.until_state(CustodyState.ELSEWHERE)
+        damage(fake.logs[BOX_LOG])
+        record = NewRecord(reading(0), timestamp_ms=NOW_MS)
+        port.writers.box(BOX_LOG).enqueue(LogEntry(record, MessageId("d1", 1, 0), redelivered=True))
+        await until(lambda: port.failures or port.metrics.strays == 1)
+        assert port.failures == []
 
 
 async def test_a_ships_own_log_is_waited_for(fake: FakeCluster, caplog: pytest.LogCaptureFixture) -> None:
