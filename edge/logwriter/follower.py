@@ -105,18 +105,22 @@ class LogFollower:
         """Follow the logs until cancelled."""
         tail = self._tail = Tail(self._cluster, self._positions)
         self._moved.set()
-        what = f"following {', '.join(self._topics[:3])}"
-        looking = asyncio.create_task(self._look_for_logs(tail))
+        work = [asyncio.create_task(run(tail)) for run in (self._pass_on, self._look_for_logs)]
         try:
-            while True:
-                for topic, record in await retry_transient(partial(self._next, tail), what):
-                    self._take(topic, record, False)
-                self._moved.set()
+            await asyncio.gather(*work)
         finally:
             self._tail = None
-            looking.cancel()
-            await asyncio.gather(looking, return_exceptions=True)
+            for task in work:
+                task.cancel()
+            await asyncio.gather(*work, return_exceptions=True)
             await tail.close()
+
+    async def _pass_on(self, tail: Tail) -> None:
+        what = f"following {', '.join(self._topics[:3])}"
+        while True:
+            for topic, record in await retry_transient(partial(self._next, tail), what):
+                self._take(topic, record, False)
+            self._moved.set()
 
     async def _next(self, tail: Tail) -> list[tuple[str, Record]]:
         try:

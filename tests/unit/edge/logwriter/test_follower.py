@@ -239,6 +239,23 @@ async def test_a_log_whose_start_cannot_be_read_when_it_is_created_again_is_foll
         assert taken == [b"0", b"1"]
 
 
+async def test_an_error_while_it_looks_for_new_logs_ends_it(
+    fake: FakeCluster, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a log that is created later would never be followed, and nobody would know."""
+
+    async def fail(*_: object, **__: object) -> dict[str, object]:
+        raise broker_error(29, LOG)
+
+    put(fake.log(LOG.topic), NewRecord(b"0", timestamp_ms=1))
+    follower = LogFollower(cluster, [LOG.topic, "custody.star"], lambda *_: None)
+    await follower.catch_up()
+    monkeypatch.setattr(cluster, "topics", fail)
+    async with asyncio.timeout(5):
+        with pytest.raises(BrokerError, match="TOPIC_AUTHORIZATION_FAILED"):
+            await follower.follow()
+
+
 async def until_seen(fake: FakeCluster, api_key: int) -> None:
     async with asyncio.timeout(5):
         while not fake.seen(api_key):  # noqa: ASYNC110 - the fake has no event for it
