@@ -151,6 +151,17 @@ async def test_a_record_that_a_sleeping_bridge_left_in_an_emptied_copy_is_kept(f
     assert (ship.kept, ship.reports[0].marker_offset, ship.reports[0].end_offset) == ([7], 0, 1)
 
 
+async def test_what_no_bridge_wrote_is_not_kept(fake: FakeCluster, ship: Ship) -> None:
+    """A reading that is too large for a strays log would stop the bridge, now and after each restart."""
+    log = fake.log(BOX_LOG)
+    copy(log, 2)
+    record = NewRecord(reading(3, more="x" * 900_000), timestamp_ms=1)
+    assert log.append(term_batch([record], term=1, offset=3, marker=0))[0] == 0
+    ship.seized(17, 2)
+    assert await ship.salvage.salvage_copies() == 1
+    assert (ship.kept, ship.reports[0].kept) == ([2], 1)
+
+
 async def test_what_its_place_in_the_copy_said_of_a_reading_is_not_kept(fake: FakeCluster, ship: Ship) -> None:
     """Headers that depend on a reading's place in the copy are not kept with it."""
     log = fake.log(BOX_LOG)
