@@ -59,7 +59,7 @@ class Receiver:
         self._writers = writers
         self.claimed = asyncio.Event()  # set when a claim arrives that this site must answer
         self._incoming = asyncio.Event()
-        self._follower = LogFollower(cluster, ledgers, self._apply_record)
+        self._follower = LogFollower(cluster, ledgers, self._apply_record, writers.metrics.unread, own=self._own)
 
     @property
     def truncated(self) -> dict[str, int]:

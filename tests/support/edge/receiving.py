@@ -13,6 +13,7 @@ from edge.custody.protocol import CustodyProtocol
 from edge.custody.receiver import Receiver
 from edge.holdings import Holdings
 from edge.logwriter.container import BrokenLogs
+from edge.metrics import Metrics
 from edge.writer_registry import WriterRegistry
 from fairlead.custody.view import CustodyView
 from fairlead.errors import FairleadError
@@ -41,6 +42,7 @@ class World:
         self.lost: list[str] = []
         self.refused: list[Refused] = []
         self.broken = BrokenLogs()
+        self.metrics = Metrics()
         self.cluster = MagicMock()
         self.appender = MagicMock()
         self.receiver = Receiver(

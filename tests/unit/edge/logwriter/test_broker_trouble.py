@@ -13,7 +13,7 @@ import pytest
 
 from edge.custody import recovery
 from edge.holdings import CustodyState
-from edge.logwriter import container
+from edge.logwriter import container, follower
 from edge.logwriter import retry as patience
 from edge.logwriter.container import DedupWriter
 from edge.logwriter.tail_reader import TailReader
@@ -22,7 +22,7 @@ from edge.messages import MessageId
 from fairlead.kafka.client.appender import Appender
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.convention import marker_record
-from fairlead.kafka.protocol.errors import Fenced
+from fairlead.kafka.protocol.errors import CorruptBatch, Fenced
 from fairlead.kafka.protocol.record import NewRecord, Record
 from fairlead.kafka.protocol.types import TP, LogPosition
 from fairlead.records import encode
@@ -243,6 +243,44 @@ async def test_a_message_that_comes_again_is_kept_where_the_copy_here_is_damaged
         port.writers.box(BOX_LOG).enqueue(LogEntry(record, MessageId("d1", 1, 0), redelivered=True))
         await until(lambda: port.failures or port.metrics.strays == 1)
         assert port.failures == []
+
+
+async def test_a_damaged_ledger_of_another_site_holds_up_only_what_it_may_say(
+    fake: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bridge starts, and goes on, without the entries behind a damaged batch.
+
+    What it holds it appends to. It opens no log, because one of these entries may name the holder.
+    """
+    monkeypatch.setattr(follower, "_LOOK_FOR_LOGS", 0.01)
+    other = "BIGU1000010"
+    async with running(fake) as port:
+        port.put_event("GTIN", "gate-in")
+        await port.until_state(CustodyState.HELD)
+    copied(fake, "custody.sydney", granted_by_sydney(2, 1, None, "GTOT"))
+    damage(fake.logs["custody.sydney"])
+    async with running(fake) as port:
+        await until(lambda: port.failures or port.metrics.unread == {"custody.sydney"})
+        port.put_event("GTIN", "two", number=other)
+        for sequence in (0, 1):
+            port.put_reading(sequence)
+            await until(lambda sequence=sequence: port.failures or port.metrics.readings > sequence)  # type: ignore[misc]
+        assert (port.failures, port.holdings.state("containers." + other)) == ([], CustodyState.ELSEWHERE)
+        damage(fake.logs["custody.sydney"])
+        await until(lambda: port.failures or port.holdings.state("containers." + other) is CustodyState.HELD)
+        await until(lambda: port.failures or not port.metrics.unread)
+        assert port.failures == []
+
+
+async def test_a_bridge_does_not_start_with_a_damaged_ledger_of_its_own(fake: FakeCluster) -> None:
+    """It would not know which orders it has answered, nor what it has returned."""
+    async with running(fake) as port:
+        port.put_event("GTIN", "gate-in")
+        await port.until_state(CustodyState.HELD)
+    damage(fake.logs["custody.tokyo"])
+    with pytest.raises(CorruptBatch, match=r"^custody\.tokyo: "):
+        async with running(fake):
+            pass
 
 
 async def test_a_ships_own_log_is_waited_for(fake: FakeCluster, caplog: pytest.LogCaptureFixture) -> None:

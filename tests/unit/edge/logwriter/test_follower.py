@@ -18,7 +18,7 @@ from fairlead.kafka.protocol.record import NewRecord
 from fairlead.kafka.protocol.types import TP, FetchedPartition
 from fairlead.waiting import in_background
 from tests.support.kafka.fake_broker import LIST_OFFSETS, FakeCluster, until
-from tests.support.kafka.fake_log import put
+from tests.support.kafka.fake_log import damage, put
 
 LOG = TP("custody.tokyo")
 PER_BATCH = 3
@@ -154,13 +154,49 @@ async def test_records_that_were_deleted_while_the_broker_was_away_stop_no_reade
 
 
 async def test_the_error_of_a_damaged_batch_names_its_log() -> None:
-    """The bridge ends with this error."""
+    """A reader that needs the whole log, such as a bridge its own ledger, ends with this error."""
     source = Source(2)
     source.batches[1] = source.batches[1][:-1] + bytes([source.batches[1][-1] ^ 1])
     follower, taken = following(source)
     with pytest.raises(CorruptBatch, match=r"^custody\.tokyo: the CRC of the batch at offset 3"):
         await follower.catch_up()
     assert len(taken) == PER_BATCH
+
+
+async def test_a_damaged_batch_holds_up_its_own_log_until_it_is_whole(
+    fake: FakeCluster, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is before the batch is read, and what is behind it is not passed on before it; the ends are not reached."""
+    monkeypatch.setattr(under_test, "_LOOK_FOR_LOGS", 0.01)
+    for name in ("custody.star", LOG.topic, "custody.sydney"):
+        for value in (b"0", b"1", b"2"):
+            put(fake.logs.get(name) or fake.log(name), NewRecord(value, timestamp_ms=1))
+    damage(fake.logs[LOG.topic], 1)
+    taken: dict[str, list[tuple[bytes | None, bool]]] = {}
+    unread: set[str] = set()
+    follower = LogFollower(
+        cluster,
+        [*fake.logs],
+        lambda topic, record, at_start: taken.setdefault(topic, []).append((record.value, at_start)),
+        unread,
+    )
+    await follower.catch_up()
+    await follower.catch_up()  # as after an error
+    assert unread == {LOG.topic}
+    async with in_background(follower.follow()) as following, in_background(follower.read_to_ends()) as reading:
+        put(fake.logs["custody.star"], NewRecord(b"3", timestamp_ms=1))
+        fake.change()
+        await until(lambda: following.done() or len(taken["custody.star"]) == 4)
+        assert not reading.done()
+        damage(fake.logs["custody.sydney"])  # it is read already
+        damage(fake.logs[LOG.topic], 1)
+        await until(lambda: following.done() or (len(taken[LOG.topic]) == 3 and not unread))
+        async with asyncio.timeout(5):
+            await reading
+    every = [(b"0", True), (b"1", True), (b"2", True)]
+    assert taken.pop(LOG.topic) == [(b"0", True), (b"1", False), (b"2", False)]
+    assert taken == {"custody.star": [*every, (b"3", False)], "custody.sydney": every}
+    assert caplog.text.count("custody.tokyo is not read beyond offset 1") == 1
 
 
 async def test_what_is_here_already_is_known_when_the_ends_are_reached(fake: FakeCluster, cluster: Cluster) -> None:

@@ -77,6 +77,13 @@ def test_damaged_batch_is_an_error() -> None:
         decode_fetched(A, fetched(bytes(damaged)), 0)
 
 
+def test_what_is_before_a_damaged_batch_is_read() -> None:
+    damaged = bytearray(stored(2))
+    damaged[-1] ^= 0xFF
+    records, after = decode_fetched(A, fetched(stored(0, 2), bytes(damaged), stored(3)), 0)
+    assert (offsets(records), after) == ([0, 1], 2)
+
+
 async def test_the_error_names_the_log_of_a_damaged_batch(fake: FakeCluster, cluster: Cluster) -> None:
     """Of many logs that are read together, only the damaged one needs a broker that has it whole."""
     for name in ("log.a", "log.b"):
