@@ -72,7 +72,8 @@ class CrashRecovery:
     async def complete(self) -> int:
         """Hold the logs that this site may append to, write ledger entries that a crash left out, and count these.
 
-        Call it when the ledgers have been read, before the first MQTT message.
+        A log that cannot be read now stays INCOMING, as one whose copy is not complete. Call it when the ledgers have
+        been read, before the first MQTT message.
         """
         visible = await self._cluster.topics(None, refresh=True)
         moving = self._topology.moving_streams
@@ -83,8 +84,10 @@ class CrashRecovery:
         for first in range(0, len(candidates), _POSITIONS_AT_ONCE):
             part = [TP(topic) for topic in candidates[first : first + _POSITIONS_AT_ONCE]]
             later: list[tuple[str, LogPosition]] = []
-            for tp, position in (await self._appender.positions(part)).items():
-                if self._protocol.take_up(tp.topic, position) and position is not None:
+            for tp, position in (await self._appender.renew_all(part)).items():
+                if isinstance(position, FairleadError):
+                    log.warning("%s: %s is not taken up now: %s", self._site, tp, position.what)
+                elif self._protocol.take_up(tp.topic, position) and position is not None:
                     later.append((tp.topic, position))
             procedures = [self._protocol.complete(*each) for each in later]
             written += sum(await asyncio.gather(*map(self._term_writer.run, procedures)))

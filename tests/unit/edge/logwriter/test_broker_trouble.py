@@ -190,6 +190,25 @@ async def _drained(port: Port) -> None:
     writer.enqueue(Barrier(writer.prepare))
 
 
+async def test_a_log_without_a_leader_keeps_no_bridge_from_starting(fake: FakeCluster) -> None:
+    """A bridge starts although a log that it holds has no leader, keeps its readings, and takes it up later."""
+    other = "BIGU1000010"
+    async with running(fake) as port:
+        for event_id, number in (("one", "BIGU1000005"), ("two", other)):
+            port.put_event("GTIN", event_id, number=number)
+            port.put_reading(0, number)
+        await until(lambda: port.metrics.readings == 2)
+    fake.logs[BOX_LOG].leader = NO_LEADER
+    async with asyncio.timeout(10), running(fake, request_timeout=0.3) as port:
+        assert port.state() is CustodyState.INCOMING
+        for number in ("BIGU1000005", other):
+            port.put_reading(1, number)
+        await until(lambda: port.failures or (port.metrics.readings, port.metrics.strays) == (1, 1))
+        fake.logs[BOX_LOG].leader = 0
+        await until(lambda: port.failures or port.metrics.drained == 1)
+        assert (port.failures, await port.readings()) == ([], [0, 1])
+
+
 @pytest.mark.parametrize(
     ("reader", "place"),
     [(_read_again, 2), (_asked_for_more, 1), (_drained, 1)],
