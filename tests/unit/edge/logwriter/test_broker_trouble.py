@@ -21,7 +21,7 @@ from edge.logwriter.writer import Barrier, LogEntry
 from edge.messages import MessageId
 from fairlead.kafka.client.appender import Appender
 from fairlead.kafka.client.cluster import Cluster
-from fairlead.kafka.convention import marker_record
+from fairlead.kafka.convention import marker_record, term_batch
 from fairlead.kafka.protocol.errors import CorruptBatch, Fenced
 from fairlead.kafka.protocol.record import NewRecord, Record
 from fairlead.kafka.protocol.types import TP, LogPosition
@@ -207,6 +207,18 @@ async def test_a_log_without_a_leader_keeps_no_bridge_from_starting(fake: FakeCl
         fake.logs[BOX_LOG].leader = 0
         await until(lambda: port.failures or port.metrics.drained == 1)
         assert (port.failures, await port.readings()) == ([], [0, 1])
+
+
+async def test_a_damaged_marker_without_an_entry_keeps_no_bridge_from_starting(fake: FakeCluster) -> None:
+    """A crash between the marker of a grant and its entry, and a marker that cannot be read, concern their log only."""
+    async with running(fake) as port:
+        port.put_event("GTIN", "gate-in")
+        await port.until_state(CustodyState.HELD)
+    log = fake.logs[BOX_LOG]
+    assert log.append(term_batch([marker_record(b"m", timestamp_ms=1)], term=2, offset=log.end, marker=log.end))[0] == 0
+    damage(log)
+    async with running(fake) as port:
+        assert (port.state(), port.failures) == (CustodyState.BROKEN, [])
 
 
 @pytest.mark.parametrize(
