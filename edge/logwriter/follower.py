@@ -214,11 +214,11 @@ class LogFollower:
             await asyncio.sleep(_LOOK_FOR_LOGS)
 
     def _read_damaged(self, tail: Tail) -> None:
-        """Try to read the damaged batches again. A log that has been followed since the last attempt is whole."""
+        """Try to read the damaged batches again. A log that has been read beyond its own is whole."""
         for tp, position in tuple(self._damaged.items()):
             if tp not in tail.positions:
                 tail.add(tp, position)
-            else:
+            elif tail.positions[tp] > position:
                 del self._damaged[tp]
                 self._unread.discard(tp.topic)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Mapping
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 
@@ -197,6 +198,30 @@ async def test_a_damaged_batch_holds_up_its_own_log_until_it_is_whole(
     assert taken.pop(LOG.topic) == [(b"0", True), (b"1", False), (b"2", False)]
     assert taken == {"custody.star": [*every, (b"3", False)], "custody.sydney": every}
     assert caplog.text.count("custody.tokyo is not read beyond offset 1") == 1
+
+
+async def test_a_damaged_log_that_no_broker_serves_is_not_taken_for_whole(
+    fake: FakeCluster, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The alarm stays while the log is not read, as when its disk has failed."""
+    monkeypatch.setattr(under_test, "_LOOK_FOR_LOGS", 0.01)
+    for value in (b"0", b"1"):
+        put(fake.logs.get(LOG.topic) or fake.log(LOG.topic), NewRecord(value, timestamp_ms=1))
+    damage(fake.logs[LOG.topic])
+    taken: list[bytes | None] = []
+    unread: set[str] = set()
+    follower = LogFollower(cluster, [LOG.topic], lambda _topic, record, _at_start: taken.append(record.value), unread)
+    await follower.catch_up()
+    fake.logs[LOG.topic].leader = -1
+    reads = Mock(wraps=follower._read_damaged)  # noqa: SLF001
+    monkeypatch.setattr(follower, "_read_damaged", reads)
+    async with in_background(follower.follow()) as following:
+        await until(lambda: following.done() or reads.call_count == 3)
+        assert unread == {LOG.topic}
+        damage(fake.logs[LOG.topic])
+        fake.logs[LOG.topic].leader = 0
+        await until(lambda: following.done() or not unread)
+        assert taken == [b"0", b"1"]
 
 
 async def test_what_is_here_already_is_known_when_the_ends_are_reached(fake: FakeCluster, cluster: Cluster) -> None:
