@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
@@ -231,8 +232,11 @@ async def sweep(
             records, after = decode_fetched(log, content, positions[log])
             end = logs[log].end
             if wanted is not None:
-                headers = [view.header for view in split(content.records) if not wanted(log, view.header)]
-                out = [range(header.base_offset, header.next_offset) for header in headers]
+                out: list[range] = []
+                with contextlib.suppress(CorruptBatch):  # behind ``records``: the next fetch begins there
+                    for header in (view.header for view in split(content.records)):
+                        if not wanted(log, header):
+                            out.append(range(header.base_offset, header.next_offset))
                 records = [record for record in records if not any(record.offset in each for each in out)]
             if after >= end:
                 del positions[log]

@@ -103,6 +103,18 @@ async def test_the_error_names_the_log_of_a_damaged_batch(fake: FakeCluster, clu
         _ = [log async for log, _ in sweep(cluster, await extents(cluster, [A, B]))]
 
 
+async def test_the_error_names_the_log_of_a_damaged_header_behind_a_whole_batch(
+    fake: FakeCluster, cluster: Cluster
+) -> None:
+    log = fake.log("log.a")
+    for offset in (0, 1):
+        log.append(batch(offset))
+    header, data = log.batches[1]
+    log.batches[1] = header, data[:16] + b"\0" + data[17:]
+    with pytest.raises(CorruptBatch, match=r"^log\.a: a record batch has format 0"):
+        _ = [log async for log, _ in sweep(cluster, await extents(cluster, [A]), wanted=lambda *_: True)]
+
+
 async def test_one_log_up_to_its_end(fake: FakeCluster, cluster: Cluster) -> None:
     log = fake.log("log.a")
     for offset in range(0, 30, 3):
