@@ -162,6 +162,7 @@ class Receiver:
         """Return the incoming logs whose copy here includes the marker of the grant."""
         here = await self._cluster.topics(list(self._holdings.incoming))  # refreshes topics that were missing before
         ends = await self._cluster.end_offsets([TP(topic) for topic in here], seconds=_SOON)
+        self._holdings.note_unserved({tp.topic for tp, end in ends.items() if isinstance(end, BrokerError)})
         ready: list[str] = []
         for tp, end in ends.items():
             marker = self._holdings.view.marker(tp.topic)

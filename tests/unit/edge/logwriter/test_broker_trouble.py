@@ -8,10 +8,12 @@ import asyncio
 import datetime as dt
 from collections.abc import Awaitable, Callable
 from functools import partial
+from unittest.mock import AsyncMock
 
 import pytest
 
 from edge.custody import recovery
+from edge.custody.blocked import BlockedLogs
 from edge.holdings import CustodyState
 from edge.logwriter import container, follower
 from edge.logwriter import retry as patience
@@ -191,7 +193,10 @@ async def _drained(port: Port) -> None:
 
 
 async def test_a_log_without_a_leader_keeps_no_bridge_from_starting(fake: FakeCluster) -> None:
-    """A bridge starts although a log that it holds has no leader, keeps its readings, and takes it up later."""
+    """A bridge starts although a log that it holds has no leader, keeps its readings, and takes it up later.
+
+    Meanwhile the log is blocked, so the alert LOG_BLOCKED names it.
+    """
     other = "BIGU1000010"
     async with running(fake) as port:
         for event_id, number in (("one", "BIGU1000005"), ("two", other)):
@@ -204,9 +209,16 @@ async def test_a_log_without_a_leader_keeps_no_bridge_from_starting(fake: FakeCl
         for number in ("BIGU1000005", other):
             port.put_reading(1, number)
         await until(lambda: port.failures or (port.metrics.readings, port.metrics.strays) == (1, 1))
+        logs = BlockedLogs(port.writers, port.holdings, {}, AsyncMock())
+
+        def blocked() -> bool:
+            logs.check_writers(0.0)
+            return BOX_LOG in logs.since_ms
+
+        await until(blocked)
         fake.logs[BOX_LOG].leader = 0
         await until(lambda: port.failures or port.metrics.drained == 1)
-        assert (port.failures, await port.readings()) == ([], [0, 1])
+        assert (port.failures, await port.readings(), blocked()) == ([], [0, 1], False)
 
 
 async def test_a_damaged_marker_without_an_entry_keeps_no_bridge_from_starting(fake: FakeCluster) -> None:
