@@ -48,7 +48,6 @@ class AlertService:
         self._alerts = alerts
         self._caught_up = False
         own = fixed_logs(topology, site).bookings
-        self._own_bookings = own or ""
         self._logs = (*((own,) if own is not None else ()), *booking_logs(topology, site))
         self._bookings: LogFollower | None = None
         self._on_booking: Take | None = None
@@ -76,7 +75,7 @@ class AlertService:
         """
         self._on_booking, self._on_order = on_booking, on_order
         if self._logs:
-            unread, own = writers.metrics.unread, self._own_bookings
+            unread, own = writers.metrics.unread, f"bookings.{self._site}"
             self._bookings = LogFollower(cluster, self._logs, self._apply_booking, unread, own=own)
             await retry_transient(self._bookings.catch_up, f"{self._site}: reading bookings")
         await recall_readings(self.engine, writers, holdings, tails)
