@@ -81,16 +81,19 @@ class CrashRecovery:
             topic for topic in visible if (parsed := parse_log(topic)) and parsed.stream in moving
         )
         written = 0
+        unread: list[FairleadError] = []
         for first in range(0, len(candidates), _POSITIONS_AT_ONCE):
             part = [TP(topic) for topic in candidates[first : first + _POSITIONS_AT_ONCE]]
             later: list[tuple[str, LogPosition]] = []
             for tp, position in (await self._appender.renew_all(part)).items():
                 if isinstance(position, FairleadError):
-                    log.warning("%s: %s is not taken up now: %s", self._site, tp, position.what)
+                    unread.append(position)
                 elif self._protocol.take_up(tp.topic, position) and position is not None:
                     later.append((tp.topic, position))
             procedures = [self._protocol.complete(*each) for each in later]
             written += sum(await asyncio.gather(*map(self._term_writer.run, procedures)))
+        if unread:
+            log.warning("%s: %d logs cannot be read now, the first: %s", self._site, len(unread), unread[0].what)
         if written:
             log.warning("%s: wrote %d ledger entries that were missing after a crash", self._site, written)
         return written

@@ -221,6 +221,21 @@ async def test_a_log_without_a_leader_keeps_no_bridge_from_starting(fake: FakeCl
         assert (port.failures, await port.readings(), blocked()) == ([], [0, 1], False)
 
 
+async def test_many_logs_without_a_leader_are_one_line_of_the_log_at_the_start(
+    fake: FakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A broker that is down may be the only one that has thousands of them."""
+    async with running(fake) as port:
+        for event_id, number in (("one", "BIGU1000005"), ("two", "BIGU1000010")):
+            port.put_event("GTIN", event_id, number=number)
+        await until(lambda: len(port.holdings.view.held_by("tokyo")) == 2)
+    for number in ("BIGU1000005", "BIGU1000010"):
+        fake.logs["containers." + number].leader = NO_LEADER
+    async with running(fake, request_timeout=0.3):
+        found = [each for each in caplog.messages if "LEADER_NOT_AVAILABLE" in each]
+        assert len(found) == 1 and "2 logs" in found[0]
+
+
 async def test_a_damaged_marker_without_an_entry_keeps_no_bridge_from_starting(fake: FakeCluster) -> None:
     """A crash between the marker of a grant and its entry, and a marker that cannot be read, concern their log only."""
     async with running(fake) as port:
