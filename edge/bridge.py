@@ -48,6 +48,7 @@ from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.endpoint import Endpoint, MqttWay
 from fairlead.kafka.protocol.codecs import Codec
 from fairlead.kafka.protocol.errors import WireError
+from fairlead.waiting import in_background
 from topologies.ledger_trust import Believer, Rules
 from topologies.model import SiteKind, Topology
 
@@ -152,10 +153,10 @@ class Bridge:
         """
         search_less_often()
         self._failure = asyncio.get_running_loop().create_future()
-        async with contextlib.AsyncExitStack() as stack:
+        async with in_background(self._write_snapshots()) as writing, contextlib.AsyncExitStack() as stack:
             parts = await _unless(stop, self._open(stack))
             if parts is not None:
-                await self._work(parts, stop)
+                await self._work(parts, writing, stop)
 
     async def _open(self, stack: contextlib.AsyncExitStack) -> _Parts:
         """Connect to Kafka, create the bridge's parts and fill them from the logs, without taking any message."""
@@ -244,12 +245,11 @@ class Bridge:
             return {}
         return {"AIS": ship_feed(self._settings.ais, imo, router.route_message).run}
 
-    async def _work(self, parts: _Parts, stop: asyncio.Event) -> None:
+    async def _work(self, parts: _Parts, writing: asyncio.Task[None], stop: asyncio.Event) -> None:
         work = [asyncio.create_task(run(), name=f"{name} {self.site}") for name, run in parts.work.items()]
-        work.append(asyncio.create_task(self._write_snapshots(), name=f"snapshot {self.site}"))
         announcing = asyncio.create_task(self._announce(parts.session))
         stopping = asyncio.create_task(stop.wait())
-        ends: set[asyncio.Future[Any]] = {*work, stopping}
+        ends: set[asyncio.Future[Any]] = {*work, writing, stopping}
         if self._failure is not None:
             ends.add(self._failure)
         try:

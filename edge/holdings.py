@@ -45,6 +45,7 @@ class Holdings:
         self._terms: dict[str, int] = {}
         self._incoming: set[str] = set()
         self._broken: set[str] = set()
+        self._unserved: Set[str] = frozenset()
         self._on_release = on_release
         self._on_hold = on_hold
 
@@ -59,6 +60,15 @@ class Holdings:
     def incoming(self) -> Set[str]:
         """Logs that the ledger gives to this site and that it has not taken over yet."""
         return self._incoming
+
+    @property
+    def unserved(self) -> Set[str]:
+        """Incoming logs whose copy here no broker serves."""
+        return self._unserved & self._incoming
+
+    def note_unserved(self, logs: Set[str]) -> None:
+        """Set which of the incoming logs no broker serves."""
+        self._unserved = logs
 
     @property
     def broken(self) -> Set[str]:

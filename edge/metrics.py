@@ -34,6 +34,7 @@ class Metrics:
         qos0_dropped: Messages without PUBACK, of QoS 0 or from AIS, dropped because too many waited for Kafka.
         entries_refused: Ledger entries that are not believed.
         strays_gone: Strays that retention had deleted from the copy here before they were drained.
+        unread: Logs that cannot be read beyond a damaged batch (``edge.logwriter.follower``).
     """
 
     received: int = 0
@@ -55,6 +56,7 @@ class Metrics:
     qos0_dropped: int = 0
     entries_refused: int = 0
     strays_gone: int = 0
+    unread: set[str] = field(default_factory=set)
 
     def snapshot(self) -> dict[str, Any]:
         """Return the counters as a JSON-ready dictionary."""

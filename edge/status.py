@@ -35,7 +35,7 @@ class Alarm:
 
     Args:
         count: Returns the number of occurrences in the bridge's last metrics; 0: no alarm.
-        what: A sentence with ``{count}``.
+        what: A sentence with ``{count}``, or ``{unread}`` for the names of logs.
         what_to_do: The operator's remedy.
     """
 
@@ -85,8 +85,16 @@ ALARMS: Final = (
     Alarm(
         "logs-broken",
         lambda metrics: int(metrics.get("custody", {}).get("broken", 0)),
-        "{count:,} containers' logs refuse what the bridge appends: another program has written to them",
-        "run only one bridge for the site; fairlead acl audit NUMBER shows who else can write; then restart the bridge",
+        "{count:,} containers' logs refuse what the bridge appends: another program has written to them, or they are "
+        "damaged",
+        "run only one bridge for the site; fairlead acl audit NUMBER shows who else can write; make a broker that has "
+        "a damaged log whole its leader; then restart the bridge",
+    ),
+    Alarm(
+        "logs-unread",
+        lambda metrics: len(metrics.get("unread", ())),
+        "{count:,} logs that the bridge follows have a damaged batch, and are not read beyond it: {unread}",
+        "make a broker that has them whole their leader; the bridge then reads on",
     ),
     Alarm(
         "site-alerts",
@@ -101,8 +109,9 @@ ALARMS: Final = (
 def alarms(metrics: Mapping[str, Any]) -> list[dict[str, str]]:
     """Return the alarms that the metrics call for, each with a sentence and a remedy."""
     counted = ((each, each.count(metrics)) for each in ALARMS)
+    unread = ", ".join(sorted(metrics.get("unread", ())))
     return [
-        {"alarm": each.name, "what": each.what.format(count=count), "what_to_do": each.what_to_do}
+        {"alarm": each.name, "what": each.what.format(count=count, unread=unread), "what_to_do": each.what_to_do}
         for each, count in counted
         if count
     ]

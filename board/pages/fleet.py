@@ -101,7 +101,9 @@ def _service(found: Mapping[str, Any] | None) -> tuple[str, str]:
     """Return the words and tone for a service whose status file this machine has, or has not."""
     if found is None:
         return "not known here", "quiet"
-    return ("runs", "good") if found["running"] else ("stopped", "bad")
+    if not found["running"]:
+        return "stopped", "bad"
+    return ("runs", "good") if found.get("ready", True) else ("starting", "warn")  # only a bridge says so
 
 
 def _link(board: BoardService, found: Mapping[str, Any]) -> dict[str, Any]:

@@ -75,11 +75,12 @@ class AlertService:
         """
         self._on_booking, self._on_order = on_booking, on_order
         if self._logs:
-            self._bookings = LogFollower(cluster, self._logs, self._apply_booking)
+            unread, own = writers.metrics.unread, f"bookings.{self._site}"
+            self._bookings = LogFollower(cluster, self._logs, self._apply_booking, unread, own=own)
             await retry_transient(self._bookings.catch_up, f"{self._site}: reading bookings")
         await recall_readings(self.engine, writers, holdings, tails)
         self._caught_up = True
-        self._orders = LogFollower(cluster, [ALERT_ORDERS], self._apply_order)
+        self._orders = LogFollower(cluster, [ALERT_ORDERS], self._apply_order, writers.metrics.unread)
         if self._imo is not None and writers.digests is not None:
             self._digests = DigestSender(self._imo, self.engine.ship, writers.digests, tails)
 

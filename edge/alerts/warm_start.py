@@ -19,7 +19,7 @@ from edge.messages import MessageId, ReadingMessage
 from edge.strays.store import readable
 from edge.writer_registry import WriterRegistry
 from fairlead.kafka.convention import is_data, is_marker, received_ms
-from fairlead.kafka.protocol.errors import BrokerError
+from fairlead.kafka.protocol.errors import BrokerError, CorruptBatch
 from fairlead.kafka.protocol.record import Record
 from fairlead.records import UNREADABLE, decoder
 from fairlead.records.reading import Reading, milliseconds
@@ -119,7 +119,7 @@ async def _tails(topics: Sequence[str], tails: TailReader, reach_ms: int) -> lis
 async def _tail(topic: str, tails: TailReader, depth: int) -> LogTail | None:
     try:
         return await tails.read(topic, depth)
-    except BrokerError as error:
+    except (BrokerError, CorruptBatch) as error:
         log.warning("%s: cannot read the tail; the alert engine starts without history there: %s", topic, error)
         return None
 

@@ -123,7 +123,8 @@ class BlockedLogs:
         """Find blocked writers, ``step`` seconds after the last check, and have them keep their messages as strays."""
         stuck = self._waits.find_stuck(step, {writer: writer.progress for writer in self._writers.all() if writer.busy})
         self._watch_strays_log(step)
-        self._note_blocked([*(writer.log for writer in stuck), *self._holdings.broken, *self._uncreated])
+        holdings = self._holdings
+        self._note_blocked([*(each.log for each in stuck), *holdings.broken, *holdings.unserved, *self._uncreated])
         if self._strays_worked < self._seconds:
             return
         for writer in stuck:

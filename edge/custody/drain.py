@@ -27,7 +27,7 @@ from edge.logwriter.writer import LogEntry
 from edge.messages import MessageId
 from edge.metrics import Metrics
 from edge.strays.store import KeptReading, Strays, kept_reading, readable
-from fairlead.kafka.protocol.errors import BrokerError
+from fairlead.kafka.protocol.errors import BrokerError, CorruptBatch
 
 log = logging.getLogger(__name__)
 
@@ -114,7 +114,7 @@ class StrayDrainer:
         writer = self._asking[log]
         try:
             await writer.load_from(offset)
-        except BrokerError as error:
+        except (BrokerError, CorruptBatch) as error:
             writer.lose(error)  # and go on draining the other logs
 
     async def _copy(self, topic: str, end: int, wanted: Mapping[str, frozenset[int]]) -> Set[str]:

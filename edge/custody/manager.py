@@ -76,7 +76,7 @@ class CustodyManager:
         self._salvage = DivergenceSalvage(kafka.cluster, self.term_writer, self.writers)
         self._claim_responder = ClaimResponder(self.writers, self.term_writer, self._receiver.claimed)
         self.orders = OrderHandler(topology, self.writers, self.term_writer)
-        self._other_strays = LogFollower(kafka.cluster, others, self._add_stray)
+        self._other_strays = LogFollower(kafka.cluster, others, self._add_stray, metrics.unread)
 
     async def close(self) -> None:
         await self.term_writer.close()
@@ -98,12 +98,13 @@ class CustodyManager:
 
     def work(self) -> Work:
         """Return the tasks that run until the bridge ends."""
+        unread = self.writers.metrics.unread
         return {
             "ledgers": self._receiver.follow,
             "custody": self._receiver.take_over,
             "strays": self._other_strays.follow,
             "claims": self._claim_responder.run,
-            "orders": LogFollower(self._cluster, [CUSTODY_ORDERS], self.orders.add_order).follow,
+            "orders": LogFollower(self._cluster, [CUSTODY_ORDERS], self.orders.add_order, unread).follow,
             "returns": self._salvage.run,
             "broken logs": self._recovery.run,
         }

@@ -11,6 +11,7 @@ tests/unit/edge/custody/model carries them out on logs in memory and crashes bet
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import logging
 from collections import defaultdict
@@ -31,6 +32,7 @@ from fairlead.kafka.protocol.errors import (
     UNKNOWN_TOPIC_OR_PARTITION,
     BrokerError,
     Conflict,
+    CorruptBatch,
     FatalBrokerError,
     Fenced,
     Misplaced,
@@ -971,16 +973,18 @@ class CustodyProtocol:
         """Find the holder of a log that is in a later term than the ledgers know, from that term's marker.
 
         Writes the missing ledger entry when the marker is this site's own, and returns the number of entries written.
-        Marks the log broken when the marker is no longer stored here.
+        Marks the log broken when the marker is no longer stored here, or damaged.
         """
-        stored: StoredMarker | None = yield ReadMarker(topic, position.marker)
+        stored: StoredMarker | None = None
+        with contextlib.suppress(CorruptBatch):
+            stored = yield ReadMarker(topic, position.marker)
         if stored is None or stored.marker is None:
             self.holdings.mark_broken(topic)
             log.error(
                 "%s",
                 LostCustodyError(
                     f"{topic} is in term {position.term}, the ledger knows term {self.view.term(topic)}, and the "
-                    f"term's marker is no longer here: {self.site} keeps its readings as strays",
+                    f"term's marker is no longer here, or damaged: {self.site} keeps its readings as strays",
                     hint="wait until the other site's ledger has arrived here",
                 ),
             )

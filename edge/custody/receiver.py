@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 _SOONEST, _LATEST = 0.05, 0.5  # seconds between reads of the ends of incoming logs
 _PER_LOG = 0.0002  # added per incoming log: several times the broker's cost of one
 _AT_ONCE = 2_000
+_SOON = 2.0  # seconds for which a log that is not served may hold up the others
 
 
 class Receiver:
@@ -59,7 +60,7 @@ class Receiver:
         self._writers = writers
         self.claimed = asyncio.Event()  # set when a claim arrives that this site must answer
         self._incoming = asyncio.Event()
-        self._follower = LogFollower(cluster, ledgers, self._apply_record)
+        self._follower = LogFollower(cluster, ledgers, self._apply_record, writers.metrics.unread, own=self._own)
 
     @property
     def truncated(self) -> dict[str, int]:
@@ -160,7 +161,8 @@ class Receiver:
     async def _complete_copies(self) -> list[str]:
         """Return the incoming logs whose copy here includes the marker of the grant."""
         here = await self._cluster.topics(list(self._holdings.incoming))  # refreshes topics that were missing before
-        ends = await self._cluster.end_offsets([TP(topic) for topic in here])
+        ends = await self._cluster.end_offsets([TP(topic) for topic in here], seconds=_SOON)
+        self._holdings.note_unserved({tp.topic for tp, end in ends.items() if isinstance(end, BrokerError)})
         ready: list[str] = []
         for tp, end in ends.items():
             marker = self._holdings.view.marker(tp.topic)

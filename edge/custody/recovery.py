@@ -23,14 +23,14 @@ from edge.custody.term_writer import TermWriter
 from edge.logwriter.retry import retry_transient
 from edge.strays.store import Refusals, WaitingEvent
 from edge.writer_registry import WriterRegistry
-from fairlead.custody.superseded import stale_copies
+from fairlead.custody.superseded import Stale, stale_copies
 from fairlead.custody.view import Grant
 from fairlead.errors import FairleadError
 from fairlead.kafka.client.appender import Appender
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.client.reader import extents, read_log, sweep
 from fairlead.kafka.convention import is_data
-from fairlead.kafka.protocol.errors import OFFSET_OUT_OF_RANGE, BrokerError, Conflict
+from fairlead.kafka.protocol.errors import OFFSET_OUT_OF_RANGE, BrokerError, Conflict, CorruptBatch
 from fairlead.kafka.protocol.types import TP, LogPosition
 from fairlead.names import parse_log
 from fairlead.records import UNREADABLE
@@ -72,7 +72,8 @@ class CrashRecovery:
     async def complete(self) -> int:
         """Hold the logs that this site may append to, write ledger entries that a crash left out, and count these.
 
-        Call it when the ledgers have been read, before the first MQTT message.
+        A log that cannot be read now stays INCOMING, as one whose copy is not complete. Call it when the ledgers have
+        been read, before the first MQTT message.
         """
         visible = await self._cluster.topics(None, refresh=True)
         moving = self._topology.moving_streams
@@ -80,14 +81,19 @@ class CrashRecovery:
             topic for topic in visible if (parsed := parse_log(topic)) and parsed.stream in moving
         )
         written = 0
+        unread: list[FairleadError] = []
         for first in range(0, len(candidates), _POSITIONS_AT_ONCE):
             part = [TP(topic) for topic in candidates[first : first + _POSITIONS_AT_ONCE]]
             later: list[tuple[str, LogPosition]] = []
-            for tp, position in (await self._appender.positions(part)).items():
-                if self._protocol.take_up(tp.topic, position) and position is not None:
+            for tp, position in (await self._appender.renew_all(part)).items():
+                if isinstance(position, FairleadError):
+                    unread.append(position)
+                elif self._protocol.take_up(tp.topic, position) and position is not None:
                     later.append((tp.topic, position))
             procedures = [self._protocol.complete(*each) for each in later]
             written += sum(await asyncio.gather(*map(self._term_writer.run, procedures)))
+        if unread:
+            log.warning("%s: %d logs cannot be read now, the first: %s", self._site, len(unread), unread[0].what)
         if written:
             log.warning("%s: wrote %d ledger entries that were missing after a crash", self._site, written)
         return written
@@ -208,6 +214,7 @@ class DivergenceSalvage:
         self._term_writer = term_writer
         self._protocol = term_writer.protocol
         self._writers = writers
+        self._damaged: dict[str, Stale] = {}  # tails that cannot be read; another start tries again
 
     async def run(self) -> None:
         """Check seized logs every ``EVERY`` seconds, until cancelled."""
@@ -216,13 +223,21 @@ class DivergenceSalvage:
             await asyncio.sleep(EVERY)
 
     async def salvage_copies(self) -> int:
-        """Keep the readings beyond a seizure in every copy here as strays. Returns how many logs had any to report."""
+        """Keep the readings beyond a seizure in every copy here as strays. Returns how many logs had any to report.
+
+        A copy with a damaged batch there is not reported, so the replicator does not delete it.
+        """
         done = 0
         view = self._protocol.view
         for topic, stale in (await stale_copies(self._cluster, view, tuple(view.seized()))).items():
-            if not self._protocol.is_returned(topic, stale):
+            if self._protocol.is_returned(topic, stale) or self._damaged.get(topic) == stale:
+                continue
+            try:
                 await self._writers.box(topic).run_alone(partial(self._return_tail, topic))
                 done += 1
+            except CorruptBatch as error:
+                self._damaged[topic] = stale
+                log.error("%s: a seizure cut off readings that cannot be kept: %s", self._protocol.site, error)
         return done
 
     async def _return_tail(self, topic: str) -> None:

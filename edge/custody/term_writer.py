@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -41,6 +42,7 @@ from edge.logwriter.retry import FIRST_DELAY, retry_transient
 from edge.logwriter.tail_reader import Batcher
 from edge.logwriter.writer import LogEntry
 from edge.site_kafka import SiteKafka
+from edge.strays.store import fits
 from edge.writer_registry import WriterRegistry, ledger_key
 from fairlead.custody.superseded import stale_copies
 from fairlead.errors import FairleadError
@@ -52,6 +54,8 @@ from fairlead.kafka.protocol.record import NewRecord, Record, decode_batch
 from fairlead.kafka.protocol.types import TP, FetchedPartition, LogPosition
 from fairlead.records import UNREADABLE, decoder, headers
 from fairlead.records.custody import Marker
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -165,12 +169,14 @@ class TermWriter:
             raise found
         return found
 
-    async def _keep_tail(self, log: str, start: int, end: int) -> KeptTail:
+    async def _keep_tail(self, topic: str, start: int, end: int) -> KeptTail:
         kept, strays = 0, self._writers.strays
-        async for record in self._kafka.tails.records(log, start, end):
+        async for record in self._kafka.tails.records(topic, start, end):
             identity = records.identity_of(record)
-            if identity is not None:
-                strays.keep_reading(log, LogEntry(_as_it_came(record), identity))
+            if identity is not None and not fits(record.value or b"", record):
+                log.error("%s@%d is not kept as a stray: no bridge writes so large a reading", topic, record.offset)
+            elif identity is not None:
+                strays.keep_reading(topic, LogEntry(_as_it_came(record), identity))
                 kept += 1
         await strays.writer.flush()
         return KeptTail(kept, strays.log, strays.index.end)

@@ -22,7 +22,7 @@ from edge.logwriter.tail_reader import DEEP, DEPTH, NEWEST, LogTail, TailReader
 from edge.logwriter.writer import Barrier, EntryOutcome, LogEntry, LogWriter, Sink
 from edge.messages import MessageId
 from fairlead.errors import FairleadError
-from fairlead.kafka.protocol.errors import BrokerError, Conflict, Fenced, Misplaced
+from fairlead.kafka.protocol.errors import BrokerError, Conflict, CorruptBatch, Fenced, Misplaced
 from fairlead.kafka.protocol.record import Record
 
 log = logging.getLogger(__name__)
@@ -283,7 +283,7 @@ class ContainerWriter(DedupWriter):
             return
         try:
             await super().prepare()
-        except BrokerError as error:
+        except (BrokerError, CorruptBatch) as error:
             self.lose(error)
             return
         await self._look_again()
@@ -331,7 +331,7 @@ class ContainerWriter(DedupWriter):
         copy = self._copy
         if copy is None:
             copy = self._copy = SequenceDedup()  # a local too: ``unload`` may run while it is filled
-            with contextlib.suppress(BrokerError):  # there may be no copy
+            with contextlib.suppress(BrokerError, CorruptBatch):  # there may be no copy, or none that is whole
                 for record in (await self._tails.read(self.log, DEEP)).records:
                     if (found := records.identity_of(record)) is not None:
                         copy.add(found)
@@ -346,7 +346,7 @@ class ContainerWriter(DedupWriter):
 
         Returns False for errors that do not come from the log.
         """
-        if not isinstance(error, Fenced | Misplaced | Conflict | BrokerError):
+        if not isinstance(error, Fenced | Misplaced | Conflict | BrokerError | CorruptBatch):
             return False
         self.lose(error)
         for entry in entries:
@@ -354,8 +354,12 @@ class ContainerWriter(DedupWriter):
         return True
 
     def lose(self, error: Exception) -> None:
-        """Stop appending: mark the log broken although the ledger gives it to this site, and have recovery check it."""
+        """Stop appending: mark the log broken although the ledger gives it to this site, and have recovery check it.
+
+        Recovery does not check damaged batches, so a log that has one stays broken until the bridge starts again.
+        """
         self._holdings.mark_broken(self.log)
         self.unload()
-        self._broken.add(self.log, error)
+        if not isinstance(error, CorruptBatch):
+            self._broken.add(self.log, error)
         log.error("%s: this site cannot append any more (%s); readings go to %s", self.log, error, self._strays.log)

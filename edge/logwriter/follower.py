@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -14,7 +15,7 @@ from edge.logwriter.retry import retry_transient
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.client.reader import Tail, decode_fetched
 from fairlead.kafka.convention import is_data
-from fairlead.kafka.protocol.errors import OFFSET_OUT_OF_RANGE, BrokerError, broker_error
+from fairlead.kafka.protocol.errors import OFFSET_OUT_OF_RANGE, BrokerError, CorruptBatch, broker_error
 from fairlead.kafka.protocol.record import Record
 from fairlead.kafka.protocol.types import TP
 from fairlead.records import UNREADABLE
@@ -22,6 +23,7 @@ from fairlead.records import UNREADABLE
 log = logging.getLogger(__name__)
 
 _LOOK_FOR_LOGS = 1.0  # seconds between checks for logs that were missing at start
+_READ_AGAIN = 10  # checks for logs, from one attempt to read a damaged batch to the next
 _LOOK_AT_ENDS = 2.0  # seconds between checks whether a log still reaches the end that is awaited
 _AT_ONCE = 1 << 19  # bytes per fetch; more is no faster, and would set the process's peak of memory at start
 
@@ -37,6 +39,9 @@ class LogFollower:
     Args:
         topics: A topic that is missing is followed as soon as it appears.
         take: Called with each record, in the order of its log.
+        unread: Gets the names of logs with a damaged batch. Such a log is read up to there, and further once a broker
+            has it whole. None: a damaged batch is an error.
+        own: A log whose damaged batch is an error in any case.
     """
 
     def __init__(
@@ -44,17 +49,27 @@ class LogFollower:
         cluster: Cluster,
         topics: Sequence[str],
         take: Take,
+        unread: set[str] | None = None,
+        *,
+        own: str = "",
     ) -> None:
         self._cluster = cluster
         self._topics = tuple(topics)
         self._take = take
         self._positions: dict[TP, int] = {}
+        self._unread: set[str] = set() if unread is None else unread
+        self._essential = frozenset(topics if unread is None else (own,))
+        self._damaged: dict[TP, int] = {}  # the offset of the damaged batch
         self._tail: Tail | None = None
         self._moved = asyncio.Event()
         self.starts: dict[str, int] = {}  # first offsets of logs that no longer begin at 0
 
     async def catch_up(self) -> None:
-        """Read every log that is here up to its present end. A call after an error continues where that one failed."""
+        """Read every log that is here up to its present end. A call after an error continues where that one failed.
+
+        Raises:
+            BrokerError, ConnectionLost: a log cannot be read. CorruptBatch: a damaged batch is an error.
+        """
         here = [TP(topic) for topic in await self._cluster.topics(self._topics, refresh=True)]
         for tp, start in (await self._cluster.start_offsets(here)).items():
             if isinstance(start, BrokerError):
@@ -67,7 +82,18 @@ class LogFollower:
             end = ends[tp]
             if isinstance(end, BrokerError):
                 raise end
-            await self._read(tp, end)
+            try:
+                await self._read(tp, end)
+            except CorruptBatch as error:
+                self._stop_before(tp, self._positions[tp], error)
+
+    def _stop_before(self, tp: TP, position: int, error: CorruptBatch) -> None:
+        if tp.topic in self._essential:
+            raise error
+        if tp not in self._damaged:
+            log.error("%s is not read beyond offset %d: %s; %s", tp, position, error.what, error.hint)
+        self._damaged[tp] = position
+        self._unread.add(tp.topic)
 
     async def _read(self, tp: TP, end: int) -> None:
         while self._positions[tp] < end:
@@ -102,25 +128,34 @@ class LogFollower:
         self._positions[tp] = self.starts[tp.topic] = start
 
     async def follow(self) -> None:
-        """Follow the logs until cancelled."""
+        """Follow the logs until cancelled. Raises CorruptBatch if a damaged batch is an error."""
         tail = self._tail = Tail(self._cluster, self._positions)
         self._moved.set()
-        what = f"following {', '.join(self._topics[:3])}"
-        looking = asyncio.create_task(self._look_for_logs(tail))
+        work = [asyncio.create_task(run(tail)) for run in (self._pass_on, self._look_for_logs)]
         try:
-            while True:
-                for topic, record in await retry_transient(partial(self._next, tail), what):
-                    self._take(topic, record, False)
-                self._moved.set()
+            await asyncio.gather(*work)
         finally:
             self._tail = None
-            looking.cancel()
-            await asyncio.gather(looking, return_exceptions=True)
+            for task in work:
+                task.cancel()
+            await asyncio.gather(*work, return_exceptions=True)
             await tail.close()
+
+    async def _pass_on(self, tail: Tail) -> None:
+        what = f"following {', '.join(self._topics[:3])}"
+        while True:
+            for topic, record in await retry_transient(partial(self._next, tail), what):
+                self._take(topic, record, False)
+            self._moved.set()
 
     async def _next(self, tail: Tail) -> list[tuple[str, Record]]:
         try:
             tp, found = await anext(tail)
+        except CorruptBatch as error:
+            tp = TP(str(error.fields["log"]))
+            self._stop_before(tp, tail.positions[tp], error)
+            tail.remove(tp)
+            return []
         except BrokerError as error:
             if error.log is None:
                 raise
@@ -137,7 +172,8 @@ class LogFollower:
         return [(tp.topic, record) for record in found]
 
     async def read_to_ends(self) -> None:
-        """Wait until ``follow`` has passed on every record that the logs have now, also of logs that are new.
+        """Wait until ``follow`` has passed on every record that the logs have now, also of logs that are new, and also
+        those behind a damaged batch.
 
         Raises:
             BrokerError, ConnectionLost: the ends of the logs cannot be read.
@@ -169,10 +205,22 @@ class LogFollower:
         return bool(new)
 
     async def _look_for_logs(self, tail: Tail) -> None:
-        while missing := [topic for topic in self._topics if TP(topic) not in self._positions]:
-            here = await retry_transient(partial(self._cluster.topics, missing, refresh=True), "looking for logs")
-            self._adds_any(tail, map(TP, here))
+        for check in itertools.count(1):
+            if missing := [topic for topic in self._topics if TP(topic) not in self._positions]:
+                here = await retry_transient(partial(self._cluster.topics, missing, refresh=True), "looking for logs")
+                self._adds_any(tail, map(TP, here))
+            if check % _READ_AGAIN == 0:
+                self._read_damaged(tail)
             await asyncio.sleep(_LOOK_FOR_LOGS)
+
+    def _read_damaged(self, tail: Tail) -> None:
+        """Try to read the damaged batches again. A log that has been read beyond its own is whole."""
+        for tp, position in tuple(self._damaged.items()):
+            if tp not in tail.positions:
+                tail.add(tp, position)
+            elif tail.positions[tp] > position:
+                del self._damaged[tp]
+                self._unread.discard(tp.topic)
 
 
 def _is_behind(tail: Tail, ends: Mapping[TP, int]) -> bool:

@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 from edge.logwriter.retry import FIRST_DELAY, retry_transient
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.client.reader import decode_fetched, read_log
-from fairlead.kafka.protocol.errors import OFFSET_OUT_OF_RANGE, BrokerError, WireError, broker_error
+from fairlead.kafka.protocol.errors import OFFSET_OUT_OF_RANGE, BrokerError, CorruptBatch, WireError, broker_error
 from fairlead.kafka.protocol.record import Record
 from fairlead.kafka.protocol.types import TP
 
@@ -105,6 +105,9 @@ class LogTail:
         return self.floor <= self.start
 
 
+_Answer = LogTail | BrokerError | CorruptBatch
+
+
 class TailReader:
     """Reads tails of the logs of one cluster. Calls at the same time share requests.
 
@@ -114,22 +117,23 @@ class TailReader:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         soon = partial(self._read_many, seconds=min(_SOON, cluster.request_timeout))
-        self._batcher: Batcher[tuple[str, int], LogTail | BrokerError] = Batcher(soon, most=_LOGS_AT_ONCE)
-        self._short: Batcher[tuple[str, int], LogTail | BrokerError] = Batcher(soon, most=_ENDS_AT_ONCE)
-        self._unserved: Batcher[tuple[str, int], LogTail | BrokerError] = Batcher(self._read_many, most=_LOGS_AT_ONCE)
+        self._batcher: Batcher[tuple[str, int], _Answer] = Batcher(soon, most=_LOGS_AT_ONCE)
+        self._short: Batcher[tuple[str, int], _Answer] = Batcher(soon, most=_ENDS_AT_ONCE)
+        self._unserved: Batcher[tuple[str, int], _Answer] = Batcher(self._read_many, most=_LOGS_AT_ONCE)
 
     async def read(self, topic: str, depth: int = DEPTH) -> LogTail:
         """Return the newest ``depth`` records of one log.
 
         Raises:
             BrokerError: the log does not exist, or may not be read.
+            CorruptBatch: one of these records is in a damaged batch.
         """
         batcher = self._short if depth <= NEWEST else self._batcher
         answer = await batcher.ask((topic, depth))
         # Retention may have deleted records since the log was asked where it begins.
         if isinstance(answer, BrokerError) and (answer.retriable or answer.code == OFFSET_OUT_OF_RANGE):
             answer = await self._unserved.ask((topic, depth))
-        if isinstance(answer, BrokerError):
+        if isinstance(answer, WireError):
             raise answer
         return answer
 
@@ -167,21 +171,19 @@ class TailReader:
 
     async def _read_many(
         self, asked: list[tuple[str, int]], seconds: float | None = None
-    ) -> Mapping[tuple[str, int], LogTail | BrokerError]:
+    ) -> Mapping[tuple[str, int], _Answer]:
         depths: dict[str, int] = {}
         for topic, depth in asked:
             depths[topic] = max(depth, depths.get(topic, 0))
         answers = await retry_transient(partial(self._read_depths, depths, seconds), "reading the tails of logs")
         return {(topic, depth): answers[topic] for topic, depth in asked}
 
-    async def _read_depths(
-        self, depths: Mapping[str, int], seconds: float | None
-    ) -> Mapping[str, LogTail | BrokerError]:
+    async def _read_depths(self, depths: Mapping[str, int], seconds: float | None) -> Mapping[str, _Answer]:
         wanted = [TP(topic) for topic in depths]
         ends = await self._cluster.end_offsets(wanted, seconds=seconds)
         starts = await self._cluster.start_offsets(wanted, seconds=seconds)
         tails: dict[str, LogTail] = {}
-        failed: dict[str, BrokerError] = {}
+        failed: dict[str, BrokerError | CorruptBatch] = {}
         positions: dict[TP, int] = {}
         for tp in wanted:
             start, end = starts[tp], ends[tp]
@@ -206,7 +208,12 @@ class TailReader:
                     continue
                 tail = tails[tp.topic]
                 position = positions[tp]
-                records, position = decode_fetched(tp, answer, position)
+                try:
+                    records, position = decode_fetched(tp, answer, position)
+                except CorruptBatch as error:  # the others are whole
+                    failed[tp.topic] = error
+                    del positions[tp]
+                    continue
                 tail.records += [record for record in records if record.offset < tail.end]
                 if position >= tail.end:
                     del positions[tp]

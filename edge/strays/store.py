@@ -341,10 +341,13 @@ def readable(record: Record) -> Stray | None:
         stray = records.read_stray(record)
     except UNREADABLE:
         return None
-    if stray is None:
-        return None
+    return stray if stray is not None and fits(stray.payload, record) else None
+
+
+def fits(payload: bytes, record: Record) -> bool:
+    """Return whether a payload with a record's key and headers is one that a bridge may have written."""
     others = sum(len(name) + len(value or b"") for name, value in record.headers)
-    return stray if len(stray.payload) + len(record.key or b"") + others <= _LARGEST else None
+    return len(payload) + len(record.key or b"") + others <= _LARGEST
 
 
 class StrayBook:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
@@ -23,10 +24,11 @@ def decode_fetched(log: TP, content: FetchedPartition, offset: int) -> tuple[lis
     """Decode one log's fetched batches: return the records at ``offset`` or later, and the offset to read next.
 
     Leaves out the records of control batches and those of aborted transactions, where ``content.aborted`` names them (a
-    fetch with isolation 1). Skips a batch whose records cannot be decoded, and logs an error.
+    fetch with isolation 1). Skips a batch whose records cannot be decoded, and logs an error. Ends before a batch whose
+    bytes are damaged.
 
     Raises:
-        CorruptBatch: a batch's bytes are damaged. The error names the log.
+        CorruptBatch: the first batch's bytes are damaged. The error names the log.
     """
     try:
         return _decode(content, offset)
@@ -38,15 +40,18 @@ def decode_fetched(log: TP, content: FetchedPartition, offset: int) -> tuple[lis
 def _decode(content: FetchedPartition, offset: int) -> tuple[list[Record], int]:
     records: list[Record] = []
     after = offset
-    for view, is_aborted in split_aborted(content.records, content.aborted):
-        header = view.header
-        after = max(after, header.next_offset)
-        if header.is_control or is_aborted:
-            continue
-        found = readable(content.records, view)
-        if header.base_offset < offset:
-            found = [record for record in found if record.offset >= offset]
-        records += found
+    try:
+        for view, is_aborted in split_aborted(content.records, content.aborted):
+            header = view.header
+            if not header.is_control and not is_aborted:
+                found = readable(content.records, view)
+                if header.base_offset < offset:
+                    found = [record for record in found if record.offset >= offset]
+                records += found
+            after = max(after, header.next_offset)
+    except CorruptBatch:
+        if after == offset:
+            raise
     return records, after
 
 
@@ -227,8 +232,11 @@ async def sweep(
             records, after = decode_fetched(log, content, positions[log])
             end = logs[log].end
             if wanted is not None:
-                headers = [view.header for view in split(content.records) if not wanted(log, view.header)]
-                out = [range(header.base_offset, header.next_offset) for header in headers]
+                out: list[range] = []
+                with contextlib.suppress(CorruptBatch):  # behind ``records``: the next fetch begins there
+                    for header in (view.header for view in split(content.records)):
+                        if not wanted(log, header):
+                            out.append(range(header.base_offset, header.next_offset))
                 records = [record for record in records if not any(record.offset in each for each in out)]
             if after >= end:
                 del positions[log]

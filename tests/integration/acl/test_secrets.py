@@ -25,6 +25,7 @@ from acl.kafka import read_history
 from fairlead.cli import app as cli
 from fairlead.cli.console import show_error
 from fairlead.errors import ExitCode, FairleadError
+from fairlead.health import health_problem
 from fairlead.local.passwords import Passwords
 from fairlead.local.workers import Workers
 from tests.integration.acl.conftest import PORT, SHIP, World
@@ -281,7 +282,8 @@ def test_services_their_logs_and_what_others_see(
     workers = Workers(world.local.folder)
     snapshot = world.local.folder / "run" / f"bridge.{PORT}.json"
     file = str(world.file)
-    workers.start(f"bridge.{PORT}", ["bridge", "--site", PORT, "--topology", file], ready=snapshot.exists)
+    bridge = ["bridge", "--site", PORT, "--topology", file]
+    workers.start(f"bridge.{PORT}", bridge, ready=lambda: not health_problem(snapshot))
     workers.start(f"replicate.{PORT}", ["replicate", "--site", PORT, "--topology", file])
     try:
         for user in ("bridge", "replicator", "replicator.port"):

@@ -13,6 +13,7 @@ from edge.custody.protocol import CustodyProtocol
 from edge.custody.receiver import Receiver
 from edge.holdings import Holdings
 from edge.logwriter.container import BrokenLogs
+from edge.metrics import Metrics
 from edge.writer_registry import WriterRegistry
 from fairlead.custody.view import CustodyView
 from fairlead.errors import FairleadError
@@ -41,6 +42,7 @@ class World:
         self.lost: list[str] = []
         self.refused: list[Refused] = []
         self.broken = BrokenLogs()
+        self.metrics = Metrics()
         self.cluster = MagicMock()
         self.appender = MagicMock()
         self.receiver = Receiver(
@@ -69,7 +71,7 @@ class World:
     async def take_over(self, *answers: dict[TP, LogPosition | FairleadError]) -> None:
         """Take logs over until these answers to ``adopt_many`` are used up; every copy here is complete."""
         self.cluster.topics = AsyncMock(side_effect=dict.fromkeys)
-        self.cluster.end_offsets = AsyncMock(side_effect=lambda logs: dict.fromkeys(logs, 1000))
+        self.cluster.end_offsets = AsyncMock(side_effect=lambda logs, **_: dict.fromkeys(logs, 1000))
         self.appender.adopt_many = AsyncMock(side_effect=[*answers, asyncio.CancelledError])
         with pytest.raises((asyncio.CancelledError, TimeoutError)):
             await asyncio.wait_for(self.receiver.take_over(), 0.5)

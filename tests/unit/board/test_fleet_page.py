@@ -42,6 +42,8 @@ def test_services_without_a_status_file_here_are_not_called_stopped(service: Boa
     assert found["bridge_state"] == found["replicator_state"] == ("not known here", "quiet")
     stopped = {"running": False, "written_at": "2026-03-01T12:00:00+00:00"}
     assert site_of(service, known(bridge=stopped))["bridge_state"] == ("stopped", "bad")
+    starting = {**stopped, "running": True, "ready": False}
+    assert site_of(service, known(bridge=starting))["bridge_state"] == ("starting", "warn")
 
 
 async def test_the_part_that_is_read_again_has_the_map_as_it_is_now(

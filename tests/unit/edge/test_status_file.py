@@ -13,8 +13,28 @@ import pytest
 from edge import bridge as under_test
 from edge.bridge import Bridge, BridgeSettings
 from edge.metrics import write_snapshot
+from fairlead.waiting import in_background
 from tests.support.kafka.fake_broker import until
 from topologies.loader.load import load
+
+
+async def test_a_bridge_that_starts_has_a_status_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A start may take minutes."""
+    file, stop = tmp_path / "run" / "bridge.tokyo.json", asyncio.Event()
+
+    async def wait(_endpoint: object, _client_id: str) -> Any:
+        await asyncio.Event().wait()
+
+    def nowhere() -> Any:
+        raise AssertionError("is not asked")
+
+    monkeypatch.setattr(under_test, "connect", wait)
+    bridge = Bridge(load("minimal", env={}), "tokyo", nowhere, nowhere, BridgeSettings(snapshot=file))
+    async with in_background(bridge.run(stop)) as running:
+        await until(lambda: running.done() or file.exists())
+        assert json.loads(file.read_text())["ready"] is False
+        stop.set()
+        await running
 
 
 async def test_a_status_file_that_cannot_be_written_stops_no_bridge(

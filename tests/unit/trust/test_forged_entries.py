@@ -71,6 +71,10 @@ FORGED: dict[str, LedgerEntry] = {
     "a term of its own box that nobody knows of": grant("star", ABOARD, 32767, None),
     "another's strays are drained": grant("star", ABOARD, 3, "tokyo", drained={"strays.tokyo": 10**12}),
     "strays of no site are drained": grant("star", ABOARD, 3, "tokyo", drained={"strays.atlantis": 1}),
+    "strays of no site take the next grant's room": grant("star", ABOARD, 3, "tokyo", drained={"strays.atlantis": 0}),
+    "a seizure takes the next grant's room": grant(
+        "star", ABOARD, 18, "star", event="SEIZURE", drained={f"strays.{'x' * 200_000}": 0}
+    ),
     "strays of a name that the next marker cannot hold": grant(
         "star", ABOARD, 3, "tokyo", drained={f"strays.{'x' * 500_000}": 0}
     ),
@@ -96,7 +100,11 @@ FORGED: dict[str, LedgerEntry] = {
     ),
     "a marker that is none": msgspec.structs.replace(_TO_TOKYO, marker_batch=b"x" * 80),
 }
-NOT_ACTED_ON_ASHORE = {"another's strays are drained", "strays of no site are drained"}
+NOT_ACTED_ON_ASHORE = {
+    "another's strays are drained",
+    "strays of no site are drained",
+    "strays of no site take the next grant's room",
+}
 """Shore looks at no position of strays: to it these are the ship's grants of a box that it holds."""
 
 Told_ = tuple[str, LedgerEntry]

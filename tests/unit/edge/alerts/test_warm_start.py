@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 from unittest.mock import MagicMock
 
+import pytest
+
 from edge.alerts.engine import AlertEngine
 from edge.alerts.warm_start import DEEPEST, DEPTH, deep_enough, readings_of, recall_readings, sure_from_ms
 from edge.holdings import Holdings
@@ -16,7 +18,7 @@ from edge.site_logs import booking_logs
 from edge.strays.store import StrayIndex
 from fairlead.custody.view import CustodyView
 from fairlead.kafka.convention import marker_record
-from fairlead.kafka.protocol.errors import broker_error
+from fairlead.kafka.protocol.errors import CorruptBatch, WireError, broker_error
 from fairlead.kafka.protocol.record import NewRecord, Record
 from fairlead.kafka.protocol.types import TP
 from fairlead.records.alert import Alert
@@ -42,11 +44,12 @@ class Logs:
     def __init__(self, **logs: list[NewRecord]) -> None:
         self.logs = {name: [stored(each, n) for n, each in enumerate(log)] for name, log in logs.items()}
         self.asked: list[tuple[str, int]] = []
+        self.error: WireError = broker_error(3)  # for a log that is not here
 
     async def read(self, topic: str, depth: int) -> LogTail:
         self.asked.append((topic, depth))
         if topic not in self.logs:
-            raise broker_error(3, TP(topic))
+            raise self.error
         log = self.logs[topic]
         floor = max(0, len(log) - depth)
         return LogTail(0, floor, len(log), log[floor:])
@@ -195,10 +198,12 @@ async def test_a_log_is_read_deeper_only_where_its_readings_are_close_together()
     assert logs.asked == [(BOX_LOG, DEPTH), (OTHER_LOG, DEPTH), (BOX_LOG, DEEPEST)]
 
 
-async def test_a_log_that_cannot_be_read_stops_nobody() -> None:
+@pytest.mark.parametrize("error", [broker_error(3, TP(OTHER_LOG)), CorruptBatch("damaged")], ids=["away", "damaged"])
+async def test_a_log_that_cannot_be_read_stops_nobody(error: WireError) -> None:
     """A log that cannot be read does not stop the start of the engine."""
     found = writers()
     logs = Logs(**{BOX_LOG: [new_record(0, 0, **FALL)]})
+    logs.error = error
     await recall_readings(started(), found, holdings(OTHER_LOG, BOX_LOG), logs)  # type: ignore[arg-type]
     assert [alert.equipment_reference for alert in put(found)] == [BOX]
 

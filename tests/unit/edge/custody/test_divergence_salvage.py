@@ -26,7 +26,7 @@ from fairlead.kafka.protocol.record import NewRecord
 from fairlead.records.custody import CustodyEntry, ReturnEntry, ledger_entries
 from tests.support.edge.samples import BOX_LOG, NOW, reading
 from tests.support.kafka.fake_broker import FakeCluster
-from tests.support.kafka.fake_log import FakeLog
+from tests.support.kafka.fake_log import FakeLog, damage
 
 
 class Ship:
@@ -149,6 +149,35 @@ async def test_a_record_that_a_sleeping_bridge_left_in_an_emptied_copy_is_kept(f
     ship.seized(17, 3)
     assert await ship.salvage.salvage_copies() == 1
     assert (ship.kept, ship.reports[0].marker_offset, ship.reports[0].end_offset) == ([7], 0, 1)
+
+
+async def test_what_no_bridge_wrote_is_not_kept(fake: FakeCluster, ship: Ship) -> None:
+    """A reading that is too large for a strays log would stop the bridge, now and after each restart."""
+    log = fake.log(BOX_LOG)
+    copy(log, 2)
+    record = NewRecord(reading(3, more="x" * 900_000), timestamp_ms=1)
+    assert log.append(term_batch([record], term=1, offset=3, marker=0))[0] == 0
+    ship.seized(17, 2)
+    assert await ship.salvage.salvage_copies() == 1
+    assert (ship.kept, ship.reports[0].kept) == ([2], 1)
+
+
+async def test_a_damaged_copy_is_left_as_it_is_and_stops_nobody(
+    fake: FakeCluster, ship: Ship, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No report lets the replicator delete a copy of which not every reading is kept."""
+    copy(fake.log(BOX_LOG), 5)
+    damage(fake.logs[BOX_LOG], 4)
+    ship.seized(17, 3)
+    for _ in range(2):
+        assert await ship.salvage.salvage_copies() == 0
+    assert (ship.kept, ship.reports) == ([3], [])
+    assert caplog.text.count("the CRC of the batch at offset 4") == 1
+    damage(fake.logs[BOX_LOG], 4)
+    again = Ship(ship.salvage._cluster)  # noqa: SLF001
+    again.seized(17, 3)
+    assert await again.salvage.salvage_copies() == 1
+    assert again.kept == [3, 4, 5]
 
 
 async def test_what_its_place_in_the_copy_said_of_a_reading_is_not_kept(fake: FakeCluster, ship: Ship) -> None:

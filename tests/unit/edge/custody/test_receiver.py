@@ -156,7 +156,7 @@ async def test_a_log_that_has_moved_on_while_it_was_looked_at_is_left_alone(worl
         return {TP(LOG): Fenced("later")}
 
     world.cluster.topics = AsyncMock(side_effect=dict.fromkeys)
-    world.cluster.end_offsets = AsyncMock(side_effect=lambda logs: dict.fromkeys(logs, 1000))
+    world.cluster.end_offsets = AsyncMock(side_effect=lambda logs, **_: dict.fromkeys(logs, 1000))
     world.appender.adopt_many = adopt
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(world.receiver.take_over(), 0.2)

@@ -6,13 +6,16 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+from collections.abc import Awaitable, Callable
 from functools import partial
+from unittest.mock import AsyncMock
 
 import pytest
 
 from edge.custody import recovery
+from edge.custody.blocked import BlockedLogs
 from edge.holdings import CustodyState
-from edge.logwriter import container
+from edge.logwriter import container, follower
 from edge.logwriter import retry as patience
 from edge.logwriter.container import DedupWriter
 from edge.logwriter.tail_reader import TailReader
@@ -20,8 +23,8 @@ from edge.logwriter.writer import Barrier, LogEntry
 from edge.messages import MessageId
 from fairlead.kafka.client.appender import Appender
 from fairlead.kafka.client.cluster import Cluster
-from fairlead.kafka.convention import marker_record
-from fairlead.kafka.protocol.errors import Fenced
+from fairlead.kafka.convention import marker_record, term_batch
+from fairlead.kafka.protocol.errors import CorruptBatch, Fenced
 from fairlead.kafka.protocol.record import NewRecord, Record
 from fairlead.kafka.protocol.types import TP, LogPosition
 from fairlead.records import encode
@@ -29,6 +32,7 @@ from fairlead.records.custody import CUSTODY_ORDERS, CustodyEntry, CustodyOrder,
 from tests.support.edge.port import Port, copied, granted_by_sydney, running
 from tests.support.edge.samples import BOX_LOG, IMO, NOW, NOW_MS, reading
 from tests.support.kafka.fake_broker import FakeCluster, until
+from tests.support.kafka.fake_log import damage
 
 NO_LEADER = -1
 HOUR = dt.timedelta(hours=1)
@@ -165,6 +169,176 @@ async def test_one_log_without_a_leader_keeps_no_other_from_being_drained(
         fake.logs[BOX_LOG].leader = 0
         await until(lambda: port.failures or port.metrics.drained == 2)
         assert await port.readings() == [0, 1, 2]
+
+
+async def _read_again(port: Port) -> None:
+    port.put_reading(2)
+
+
+async def _asked_for_more(port: Port) -> None:
+    """The newest record is known, and does not tell whether the reading is new."""
+    await port.writers.box(BOX_LOG).load(1)
+    port.put_reading(2)
+
+
+async def _drained(port: Port) -> None:
+    """The newest record is known, and a stray is drained only where the log is known from its marker on."""
+    writer = port.writers.box(BOX_LOG)
+    port.holdings.mark_broken(BOX_LOG)
+    port.put_reading(2)
+    await until(lambda: port.metrics.strays == 1)
+    await writer.load(1)
+    port.holdings.hold(BOX_LOG, 1)
+    writer.enqueue(Barrier(writer.prepare))
+
+
+async def test_a_log_without_a_leader_keeps_no_bridge_from_starting(fake: FakeCluster) -> None:
+    """A bridge starts although a log that it holds has no leader, keeps its readings, and takes it up later.
+
+    Meanwhile the log is blocked, so the alert LOG_BLOCKED names it.
+    """
+    other = "BIGU1000010"
+    async with running(fake) as port:
+        for event_id, number in (("one", "BIGU1000005"), ("two", other)):
+            port.put_event("GTIN", event_id, number=number)
+            port.put_reading(0, number)
+        await until(lambda: port.metrics.readings == 2)
+    fake.logs[BOX_LOG].leader = NO_LEADER
+    async with asyncio.timeout(10), running(fake, request_timeout=0.3) as port:
+        assert port.state() is CustodyState.INCOMING
+        for number in ("BIGU1000005", other):
+            port.put_reading(1, number)
+        await until(lambda: port.failures or (port.metrics.readings, port.metrics.strays) == (1, 1))
+        logs = BlockedLogs(port.writers, port.holdings, {}, AsyncMock())
+
+        def blocked() -> bool:
+            logs.check_writers(0.0)
+            return BOX_LOG in logs.since_ms
+
+        await until(blocked)
+        fake.logs[BOX_LOG].leader = 0
+        await until(lambda: port.failures or port.metrics.drained == 1)
+        assert (port.failures, await port.readings(), blocked()) == ([], [0, 1], False)
+
+
+async def test_many_logs_without_a_leader_are_one_line_of_the_log_at_the_start(
+    fake: FakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A broker that is down may be the only one that has thousands of them."""
+    async with running(fake) as port:
+        for event_id, number in (("one", "BIGU1000005"), ("two", "BIGU1000010")):
+            port.put_event("GTIN", event_id, number=number)
+        await until(lambda: len(port.holdings.view.held_by("tokyo")) == 2)
+    for number in ("BIGU1000005", "BIGU1000010"):
+        fake.logs["containers." + number].leader = NO_LEADER
+    async with running(fake, request_timeout=0.3):
+        found = [each for each in caplog.messages if "LEADER_NOT_AVAILABLE" in each]
+        assert len(found) == 1 and "2 logs" in found[0]
+
+
+async def test_a_damaged_marker_without_an_entry_keeps_no_bridge_from_starting(fake: FakeCluster) -> None:
+    """A crash between the marker of a grant and its entry, and a marker that cannot be read, concern their log only."""
+    async with running(fake) as port:
+        port.put_event("GTIN", "gate-in")
+        await port.until_state(CustodyState.HELD)
+    log = fake.logs[BOX_LOG]
+    assert log.append(term_batch([marker_record(b"m", timestamp_ms=1)], term=2, offset=log.end, marker=log.end))[0] == 0
+    damage(log)
+    async with running(fake) as port:
+        assert (port.state(), port.failures) == (CustodyState.BROKEN, [])
+
+
+@pytest.mark.parametrize(
+    ("reader", "place"),
+    [(_read_again, 2), (_asked_for_more, 1), (_drained, 1)],
+    ids=["read again", "asked for more", "drained"],
+)
+async def test_a_log_with_a_damaged_batch_stops_no_other(
+    fake: FakeCluster,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    reader: Callable[[Port], Awaitable[None]],
+    place: int,
+) -> None:
+    """A log with a damaged batch among those that are read keeps no other log waiting.
+
+    Whether it has a reading already is not known, so its readings are strays until another start finds it whole.
+    """
+    monkeypatch.setattr("edge.logwriter.container.NEWEST", 1)
+    other = "BIGU1000010"
+    async with running(fake) as port:
+        for event_id, number in (("one", "BIGU1000005"), ("two", other)):
+            port.put_event("GTIN", event_id, number=number)
+            for sequence in (0, 5):
+                before = port.metrics.readings
+                port.put_reading(sequence, number)
+                await until(lambda before=before: port.metrics.readings > before)  # type: ignore[misc]
+        damage(fake.logs[BOX_LOG], place)
+        port.writers.box(BOX_LOG).unload()  # as after a restart
+        await reader(port)
+        port.put_reading(6, other)
+        await port.until_state(CustodyState.BROKEN)
+        await until(lambda: port.failures or (port.metrics.readings, port.metrics.strays) == (5, 1))
+        assert (port.failures, port.writers.broken.looks, caplog.text.count("cannot append any more")) == ([], {}, 1)
+    async with running(fake) as port:
+        await port.until_state(CustodyState.BROKEN)
+    damage(fake.logs[BOX_LOG], place)
+    async with running(fake) as port:
+        await until(lambda: port.failures or port.metrics.drained == 1)
+        assert (port.failures, await port.readings()) == ([], [0, 5, 2])
+
+
+async def test_a_message_that_comes_again_is_kept_where_the_copy_here_is_damaged(fake: FakeCluster) -> None:
+    """It is kept as a stray although the copy may have it; the drain drops it then."""
+    async with running(fake) as port:
+        port.put_event("GTIN", "gate-in")
+        port.put_reading(0)
+        await until(lambda: port.metrics.readings == 1)
+        port.put_event("LOAD", "load", at=NOW + HOUR, vesselIMONumber=IMO)
+        await port.until_state(CustodyState.ELSEWHERE)
+        damage(fake.logs[BOX_LOG])
+        record = NewRecord(reading(0), timestamp_ms=NOW_MS)
+        port.writers.box(BOX_LOG).enqueue(LogEntry(record, MessageId("d1", 1, 0), redelivered=True))
+        await until(lambda: port.failures or port.metrics.strays == 1)
+        assert port.failures == []
+
+
+async def test_a_damaged_ledger_of_another_site_holds_up_only_what_it_may_say(
+    fake: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bridge starts, and goes on, without the entries behind a damaged batch.
+
+    What it holds it appends to. It opens no log, because one of these entries may name the holder.
+    """
+    monkeypatch.setattr(follower, "_LOOK_FOR_LOGS", 0.01)
+    other = "BIGU1000010"
+    async with running(fake) as port:
+        port.put_event("GTIN", "gate-in")
+        await port.until_state(CustodyState.HELD)
+    copied(fake, "custody.sydney", granted_by_sydney(2, 1, None, "GTOT"))
+    damage(fake.logs["custody.sydney"])
+    async with running(fake) as port:
+        await until(lambda: port.failures or port.metrics.unread == {"custody.sydney"})
+        port.put_event("GTIN", "two", number=other)
+        for sequence in (0, 1):
+            port.put_reading(sequence)
+            await until(lambda sequence=sequence: port.failures or port.metrics.readings > sequence)  # type: ignore[misc]
+        assert (port.failures, port.holdings.state("containers." + other)) == ([], CustodyState.ELSEWHERE)
+        damage(fake.logs["custody.sydney"])
+        await until(lambda: port.failures or port.holdings.state("containers." + other) is CustodyState.HELD)
+        await until(lambda: port.failures or not port.metrics.unread)
+        assert port.failures == []
+
+
+async def test_a_bridge_does_not_start_with_a_damaged_ledger_of_its_own(fake: FakeCluster) -> None:
+    """It would not know which orders it has answered, nor what it has returned."""
+    async with running(fake) as port:
+        port.put_event("GTIN", "gate-in")
+        await port.until_state(CustodyState.HELD)
+    damage(fake.logs["custody.tokyo"])
+    with pytest.raises(CorruptBatch, match=r"^custody\.tokyo: "):
+        async with running(fake):
+            pass
 
 
 async def test_a_ships_own_log_is_waited_for(fake: FakeCluster, caplog: pytest.LogCaptureFixture) -> None:

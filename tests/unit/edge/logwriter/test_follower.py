@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Mapping
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 
@@ -18,7 +19,7 @@ from fairlead.kafka.protocol.record import NewRecord
 from fairlead.kafka.protocol.types import TP, FetchedPartition
 from fairlead.waiting import in_background
 from tests.support.kafka.fake_broker import LIST_OFFSETS, FakeCluster, until
-from tests.support.kafka.fake_log import put
+from tests.support.kafka.fake_log import damage, put
 
 LOG = TP("custody.tokyo")
 PER_BATCH = 3
@@ -154,13 +155,73 @@ async def test_records_that_were_deleted_while_the_broker_was_away_stop_no_reade
 
 
 async def test_the_error_of_a_damaged_batch_names_its_log() -> None:
-    """The bridge ends with this error."""
+    """A reader that needs the whole log, such as a bridge its own ledger, ends with this error."""
     source = Source(2)
     source.batches[1] = source.batches[1][:-1] + bytes([source.batches[1][-1] ^ 1])
     follower, taken = following(source)
     with pytest.raises(CorruptBatch, match=r"^custody\.tokyo: the CRC of the batch at offset 3"):
         await follower.catch_up()
     assert len(taken) == PER_BATCH
+
+
+async def test_a_damaged_batch_holds_up_its_own_log_until_it_is_whole(
+    fake: FakeCluster, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is before the batch is read, and what is behind it is not passed on before it; the ends are not reached."""
+    monkeypatch.setattr(under_test, "_LOOK_FOR_LOGS", 0.01)
+    for name in ("custody.star", LOG.topic, "custody.sydney"):
+        for value in (b"0", b"1", b"2"):
+            put(fake.logs.get(name) or fake.log(name), NewRecord(value, timestamp_ms=1))
+    damage(fake.logs[LOG.topic], 1)
+    taken: dict[str, list[tuple[bytes | None, bool]]] = {}
+    unread: set[str] = set()
+    follower = LogFollower(
+        cluster,
+        [*fake.logs],
+        lambda topic, record, at_start: taken.setdefault(topic, []).append((record.value, at_start)),
+        unread,
+    )
+    await follower.catch_up()
+    await follower.catch_up()  # as after an error
+    assert unread == {LOG.topic}
+    async with in_background(follower.follow()) as following, in_background(follower.read_to_ends()) as reading:
+        put(fake.logs["custody.star"], NewRecord(b"3", timestamp_ms=1))
+        fake.change()
+        await until(lambda: following.done() or len(taken["custody.star"]) == 4)
+        assert not reading.done()
+        damage(fake.logs["custody.sydney"])  # it is read already
+        damage(fake.logs[LOG.topic], 1)
+        await until(lambda: following.done() or (len(taken[LOG.topic]) == 3 and not unread))
+        async with asyncio.timeout(5):
+            await reading
+    every = [(b"0", True), (b"1", True), (b"2", True)]
+    assert taken.pop(LOG.topic) == [(b"0", True), (b"1", False), (b"2", False)]
+    assert taken == {"custody.star": [*every, (b"3", False)], "custody.sydney": every}
+    assert caplog.text.count("custody.tokyo is not read beyond offset 1") == 1
+
+
+async def test_a_damaged_log_that_no_broker_serves_is_not_taken_for_whole(
+    fake: FakeCluster, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The alarm stays while the log is not read, as when its disk has failed."""
+    monkeypatch.setattr(under_test, "_LOOK_FOR_LOGS", 0.01)
+    for value in (b"0", b"1"):
+        put(fake.logs.get(LOG.topic) or fake.log(LOG.topic), NewRecord(value, timestamp_ms=1))
+    damage(fake.logs[LOG.topic])
+    taken: list[bytes | None] = []
+    unread: set[str] = set()
+    follower = LogFollower(cluster, [LOG.topic], lambda _topic, record, _at_start: taken.append(record.value), unread)
+    await follower.catch_up()
+    fake.logs[LOG.topic].leader = -1
+    reads = Mock(wraps=follower._read_damaged)  # noqa: SLF001
+    monkeypatch.setattr(follower, "_read_damaged", reads)
+    async with in_background(follower.follow()) as following:
+        await until(lambda: following.done() or reads.call_count == 3)
+        assert unread == {LOG.topic}
+        damage(fake.logs[LOG.topic])
+        fake.logs[LOG.topic].leader = 0
+        await until(lambda: following.done() or not unread)
+        assert taken == [b"0", b"1"]
 
 
 async def test_what_is_here_already_is_known_when_the_ends_are_reached(fake: FakeCluster, cluster: Cluster) -> None:
@@ -237,6 +298,23 @@ async def test_a_log_whose_start_cannot_be_read_when_it_is_created_again_is_foll
         put(fake.log(LOG.topic), NewRecord(b"1", timestamp_ms=1))
         await until(lambda: len(taken) == 2)
         assert taken == [b"0", b"1"]
+
+
+async def test_an_error_while_it_looks_for_new_logs_ends_it(
+    fake: FakeCluster, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a log that is created later would never be followed, and nobody would know."""
+
+    async def fail(*_: object, **__: object) -> dict[str, object]:
+        raise broker_error(29, LOG)
+
+    put(fake.log(LOG.topic), NewRecord(b"0", timestamp_ms=1))
+    follower = LogFollower(cluster, [LOG.topic, "custody.star"], lambda *_: None)
+    await follower.catch_up()
+    monkeypatch.setattr(cluster, "topics", fail)
+    async with asyncio.timeout(5):
+        with pytest.raises(BrokerError, match="TOPIC_AUTHORIZATION_FAILED"):
+            await follower.follow()
 
 
 async def until_seen(fake: FakeCluster, api_key: int) -> None:

@@ -14,20 +14,21 @@ from fairlead.kafka.protocol.errors import CorruptBatch
 from fairlead.kafka.protocol.record import NewRecord
 from fairlead.kafka.protocol.types import TP, FetchedPartition
 from tests.support.kafka.fake_broker import FakeCluster
-from tests.support.kafka.fake_log import put
+from tests.support.kafka.fake_log import damage, put
 
 LOG, OTHER = TP("events.tokyo"), TP("alerts.tokyo")
 
 
-async def test_the_error_of_a_damaged_tail_names_its_log(fake: FakeCluster, cluster: Cluster) -> None:
-    """Tails are read many at a time, and the bridge ends with this error."""
+async def test_a_damaged_tail_stops_no_other_and_its_error_names_the_log(fake: FakeCluster, cluster: Cluster) -> None:
+    """Tails are read many at a time."""
     for tp in (LOG, OTHER):
         put(fake.log(tp.topic), NewRecord(b"0", timestamp_ms=1))
-    header, data = fake.logs[LOG.topic].batches[0]
-    fake.logs[LOG.topic].batches[0] = header, data[:-1] + bytes([data[-1] ^ 1])
+    damage(fake.logs[LOG.topic])
     tails = TailReader(cluster)
+    reading = [asyncio.ensure_future(tails.read(tp.topic)) for tp in (LOG, OTHER)]
     with pytest.raises(CorruptBatch, match=r"^events\.tokyo: the CRC"):
-        await asyncio.gather(*(tails.read(tp.topic) for tp in (LOG, OTHER)))
+        await reading[0]
+    assert [record.value for record in (await reading[1]).records] == [b"0"]
     await tails.close()
 
 

@@ -88,6 +88,16 @@ def test_a_damaged_file_says_nothing(folder: Path, text: str) -> None:
     assert read_bridge(folder, "tokyo") is None
 
 
+def test_logs_that_are_not_read_to_their_ends_are_an_alarm_that_names_them(folder: Path) -> None:
+    metrics = Metrics(unread={"custody.sydney", "strays.star"})
+    write_snapshot(bridge_file(folder, "tokyo"), metrics.snapshot())
+    found = read_bridge(folder, "tokyo")
+    assert found is not None
+    [alarm] = found["alarms"]
+    assert alarm["alarm"] == "logs-unread" and "2 logs" in alarm["what"]
+    assert alarm["what"].endswith(": custody.sydney, strays.star")
+
+
 def test_messages_of_a_device_that_floods_are_an_alarm_when_they_are_dropped() -> None:
     [alarm] = alarms(Metrics(flood_dropped=1234).snapshot())
     assert alarm["alarm"] == "flood-dropped"

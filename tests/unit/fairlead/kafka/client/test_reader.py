@@ -77,6 +77,13 @@ def test_damaged_batch_is_an_error() -> None:
         decode_fetched(A, fetched(bytes(damaged)), 0)
 
 
+def test_what_is_before_a_damaged_batch_is_read() -> None:
+    damaged = bytearray(stored(2))
+    damaged[-1] ^= 0xFF
+    records, after = decode_fetched(A, fetched(stored(0, 2), bytes(damaged), stored(3)), 0)
+    assert (offsets(records), after) == ([0, 1], 2)
+
+
 async def test_the_error_names_the_log_of_a_damaged_batch(fake: FakeCluster, cluster: Cluster) -> None:
     """Of many logs that are read together, only the damaged one needs a broker that has it whole."""
     for name in ("log.a", "log.b"):
@@ -94,6 +101,18 @@ async def test_the_error_names_the_log_of_a_damaged_batch(fake: FakeCluster, clu
         _ = [record async for record in read_log(cluster, B)]
     with pytest.raises(CorruptBatch, match=r"^log\.b: the CRC"):
         _ = [log async for log, _ in sweep(cluster, await extents(cluster, [A, B]))]
+
+
+async def test_the_error_names_the_log_of_a_damaged_header_behind_a_whole_batch(
+    fake: FakeCluster, cluster: Cluster
+) -> None:
+    log = fake.log("log.a")
+    for offset in (0, 1):
+        log.append(batch(offset))
+    header, data = log.batches[1]
+    log.batches[1] = header, data[:16] + b"\0" + data[17:]
+    with pytest.raises(CorruptBatch, match=r"^log\.a: a record batch has format 0"):
+        _ = [log async for log, _ in sweep(cluster, await extents(cluster, [A]), wanted=lambda *_: True)]
 
 
 async def test_one_log_up_to_its_end(fake: FakeCluster, cluster: Cluster) -> None:
