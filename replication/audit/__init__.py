@@ -5,10 +5,10 @@ each site has its own retention. ``compare_records`` (full) reads every record o
 it cannot share a bug with the replicator. ``compare`` (quick) compares offsets and CRCs of the stored batches. It reads
 single records only where the batches differ.
 
-    run ── ranges      finds the logs and offsets to compare (confluent-kafka)
-        ├─ stored      quick: (offset, CRC) of many logs per Fetch
-        └─ records ─┬ reader      full: records as a consumer sees them, and ranges without records
-                    └ sidebyside  differences that compaction explains
+    run ── ranges       finds the logs and offsets to compare (confluent-kafka)
+        ├─ stored       quick: (offset, CRC) of many logs per Fetch
+        └─ records ─┬ reader       full: records as a consumer sees them, and ranges without records
+                    └ side_by_side  differences that compaction explains
 
 Memory depends on the number of logs compared at a time, never on their length, because everything is streamed.
 ``marks`` lets an interrupted audit continue.

@@ -22,7 +22,7 @@ from fairlead.kafka.protocol.types import TopicPartition
 from replication.audit.ranges import Common, Inquiries
 from replication.audit.reader import AuditReader, LogStartMoved, Offsets, Stopped, read_all
 from replication.audit.result import AuditDifference, SeenRecord
-from replication.audit.sidebyside import first_unexplained
+from replication.audit.side_by_side import first_unexplained
 from replication.link.byte_budget import ReadPace
 
 CHUNK: Final = 10_000  # offsets

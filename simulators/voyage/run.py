@@ -15,7 +15,7 @@ from fairlead.kafka.clusters import Clusters
 from simulators.fleet.plan import VoyagePlan
 from simulators.network.controller import CutPeriod, NetworkController
 from simulators.steps import BarrierKind, Step, VoyageBarrier
-from simulators.voyage.alertwatch import AlertWatch
+from simulators.voyage.alert_watch import AlertWatch
 from simulators.voyage.losses import ShipLosses, Takeover
 from simulators.voyage.player import Played, Player, Progress
 from simulators.voyage.truth import Truth

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.leakworld import CHECKS, sailed
+from tests.support.leak_world import CHECKS, sailed
 
 pytestmark = [pytest.mark.e2e, pytest.mark.chaos, pytest.mark.timeout(1200)]
 

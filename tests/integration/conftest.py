@@ -1,8 +1,9 @@
 """Two real sites for all integration tests of a run, ``alpha`` and ``beta``, started once; three more on request.
 
 They are processes on this machine; with ``--sites=containers`` the same tests use containers
-(``tests.support.containersites``), and with ``--sites=kafka-3.9`` brokers of that release (``tests.support.releases``).
-Tests that depend on processes carry the marker ``processes`` with the reason, and are skipped with containers.
+(``tests.support.container_sites``), and with ``--sites=kafka-3.9`` brokers of that release
+(``tests.support.releases``). Tests that depend on processes carry the marker ``processes`` with the reason, and are
+skipped with containers.
 
 ``FAIRLEAD_TEST_KEEP=1`` keeps them running in a fixed folder, so that the next run starts at once. ``fairlead down``
 does not know them: run once without the variable, or with ``FAIRLEAD_TEST_KEEP=stop``, to end them.
@@ -63,7 +64,7 @@ def new_sites(pytestconfig: pytest.Config) -> Iterator[NewSites]:
         return
     if missing := why_no_sites():
         pytest.skip(missing)
-    from tests.support.containersites import ContainerSites  # not everybody has docker
+    from tests.support.container_sites import ContainerSites  # not everybody has docker
 
     with contextlib.ExitStack() as made:
 

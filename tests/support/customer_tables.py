@@ -11,7 +11,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from shore.paths import TablePaths
 from shore.tables.feeds import CUSTOMER_FEED
-from tests.support.deltars import create
+from tests.support.delta_rs import create
 
 Json = dict[str, Any]
 

@@ -13,7 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from shore.paths import TablePaths
 from shore.tables import TABLES
-from tests.support.deltars import create
+from tests.support.delta_rs import create
 
 Rows = Mapping[str, Iterable[Mapping[str, Any]]]
 

@@ -18,7 +18,7 @@ from acl.users import create_missing
 from fairlead.errors import ConfigurationError, UnavailableError
 from fairlead.local.passwords import secret_variable
 from tests.integration.acl.conftest import PORT, SHIP, World, outside, password
-from tests.support.accessrules import change
+from tests.support.access_rules import change
 from topologies.endpoints import EndpointResolver
 from topologies.model import KafkaAddress
 

@@ -21,7 +21,7 @@ from fairlead.kafka.credentials import give_password
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.errors import AuthenticationFailed, ConnectionLost, RequestTimeout
 from tests.integration.acl.conftest import PORT, RED_BOX, Append, World
-from tests.support.kafkarequests import (
+from tests.support.kafka_requests import (
     REFUSALS,
     SWITCHED_OFF,
     Answer,

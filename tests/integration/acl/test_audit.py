@@ -25,7 +25,7 @@ from fairlead.errors import ConfigurationError, ExitCode, UnknownNameError
 from shore.paths import TablePaths
 from shore.tables import TABLES
 from tests.integration.acl.conftest import PORT, RED_BOX, SHIP, World
-from tests.support.accessrules import change
+from tests.support.access_rules import change
 from tests.support.waits import PATIENCE
 
 pytestmark = pytest.mark.integration

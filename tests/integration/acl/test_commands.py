@@ -16,7 +16,7 @@ from acl.kafka import Client, NotAuthorised, WrongPassword
 from acl.rules import Binding, Operation, Pattern, Resource, Rule
 from fairlead.errors import ConfigurationError, ExitCode, UnavailableError, UnknownNameError
 from tests.integration.acl.conftest import PORT, SHIP, Append, Run, World, app
-from tests.support.accessrules import change
+from tests.support.access_rules import change
 from tests.support.waits import PATIENCE
 
 pytestmark = pytest.mark.integration

@@ -15,7 +15,7 @@ from acl.rules import Binding, Operation, Pattern, Resource, Rule
 from fairlead.errors import UnavailableError, UnknownNameError
 from fairlead.kafka.admin import create_logs
 from tests.integration.acl.conftest import BOX, PORT, RED_BOX, SHIP, Append, World
-from tests.support.accessrules import change
+from tests.support.access_rules import change
 from tests.support.waits import PATIENCE
 
 pytestmark = [pytest.mark.long, pytest.mark.integration]

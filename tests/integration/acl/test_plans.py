@@ -46,7 +46,7 @@ from fairlead.errors import ExitCode
 from fairlead.local.passwords import secret_variable
 from fairlead.local.sites import SiteSpec
 from tests.integration.acl.conftest import PORT, SHIP, Append, Run, World, outside
-from tests.support.accessrules import change
+from tests.support.access_rules import change
 from tests.support.sites import NewSites
 from tests.support.waits import PATIENCE
 from topologies.endpoints import EndpointResolver

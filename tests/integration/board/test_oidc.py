@@ -34,7 +34,7 @@ from board.viewer import Viewer
 from fairlead.kafka.credentials import PasswordVersion
 from tests.support.browser import Pages
 from tests.support.serving import served
-from tests.support.sparkcluster import free_port
+from tests.support.spark_cluster import free_port
 from tests.support.waits import Clock, until
 from topologies.context import open_topology
 

@@ -17,7 +17,7 @@ from fairlead.kafka.endpoint import MqttEndpoint
 from fairlead.mqtt import poll_once
 from tests.support.edge.fleet import Fleet, handled, until
 from tests.support.edge.samples import readings_topic
-from tests.support.mqttsessions import end_session
+from tests.support.mqtt_sessions import end_session
 from tests.support.waits import PATIENCE
 
 pytestmark = pytest.mark.integration

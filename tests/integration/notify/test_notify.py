@@ -33,7 +33,7 @@ from fairlead.records.booking import Booking
 from notify import service
 from notify.sender import sender_for
 from notify.service import KnownBookings, RouteRunner, positions
-from tests.support.accessrules import permitted
+from tests.support.access_rules import permitted
 from tests.support.notices import BOX, OTHER, T0, alert, booking, fleet
 from tests.support.receivers import Post, WebReceiver, mail_receiver, web_receiver
 from tests.support.replication.lab import until as eventually

@@ -22,7 +22,7 @@ from replication.audit.ranges import AuditPlan, Common, Inquiries
 from tests.integration.replication.audits import both, changed, found, own, planted, store
 from tests.support.replication.consumers import producer, send
 from tests.support.replication.lab import Lab, records
-from tests.support.steadyclock import SteadyClock
+from tests.support.steady_clock import SteadyClock
 from tests.support.waits import PATIENCE
 from topologies.model import Topology
 

@@ -15,7 +15,7 @@ from fairlead.local.sites import LocalSites, SiteSpec
 from replication.check.ask import check_link
 from replication.check.rules import CheckedEnd, ClusterFinding, Severity
 from tests.integration.replication.resolving import Desk
-from tests.support.accessrules import change
+from tests.support.access_rules import change
 from tests.support.replication.lab import Lab
 from tests.support.sites import NewSites
 from topologies.model import Topology

@@ -29,7 +29,7 @@ from replication.link.cut_off import SourceRules
 from replication.link.source_link import SourceLink
 from replication.overrides import Overrides
 from replication.target.appender import TargetAppender
-from tests.support.accessrules import permitted
+from tests.support.access_rules import permitted
 from tests.support.replication.lab import Lab, until
 from tests.support.waits import PATIENCE
 from topologies.model import Link

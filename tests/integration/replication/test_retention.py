@@ -27,7 +27,7 @@ from fairlead.records.ends import EndsEntry, LogEnd
 from replication.plan import retention
 from replication.plan.retention import delete_expired
 from replication.replicator import Replicator
-from tests.support.accessrules import permitted
+from tests.support.access_rules import permitted
 from tests.support.chaos import fill_disk, impatient
 from tests.support.replication.lab import Lab, until
 from topologies.model import Topology

@@ -19,7 +19,7 @@ from fairlead.kafka.protocol.record import NewRecord
 from replication.operations.links.access import append_orders
 from replication.overrides import Override, OverrideKind
 from tests.integration.replication.resolving import Desk, data
-from tests.support.accessrules import change
+from tests.support.access_rules import change
 from tests.support.replication.lab import NOW_MS
 
 pytestmark = pytest.mark.integration

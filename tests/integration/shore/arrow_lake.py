@@ -21,7 +21,7 @@ from shore.tables.model import Table
 
 
 class ArrowLake(Lake):
-    """A lake of tables that delta-rs created (``tests.support.deltars.create``)."""
+    """A lake of tables that delta-rs created (``tests.support.delta_rs.create``)."""
 
     def read(self, table: str, version: int | None = None) -> DataFrame:
         stored = DeltaTable(self.paths.table(table), version=version).to_pyarrow_table()

@@ -18,7 +18,7 @@ from shore.tables import TABLES
 from shore.tables.graph import DERIVED, Settings
 from shore.verify.catalogue import REFERENCE
 from tests.integration.shore.arrow_lake import ArrowLake
-from tests.support.deltars import create, refresh
+from tests.support.delta_rs import create, refresh
 from tests.support.shore.fleet import Rows, topology
 from topologies.model import Topology
 

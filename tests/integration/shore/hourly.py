@@ -15,7 +15,7 @@ from shore.tables.graph import DERIVED, Settings
 from shore.tables.hours import ACTIVATION_ENERGY
 from shore.tables.readings import READINGS
 from tests.integration.shore.arrow_lake import ArrowLake
-from tests.support.deltars import create
+from tests.support.delta_rs import create
 from tests.support.shore import hours
 from tests.support.shore.hours import Row
 

@@ -23,7 +23,7 @@ from shore.tables.graph import DERIVED, Settings
 from shore.tables.ships_now import ships_now
 from shore.verify.catalogue import REFERENCE
 from tests.integration.shore.arrow_lake import ArrowLake
-from tests.support.deltars import create
+from tests.support.delta_rs import create
 from tests.support.oracle import bookings
 from tests.support.shore.fleet import topology
 from topologies.ledger_trust import history_rules

@@ -20,7 +20,7 @@ from shore.jobs.alerts import STATE_SETTINGS, detected, store
 from shore.paths import TablePaths
 from shore.tables.alerts_ashore import ALERTS_ASHORE, alerts_ashore, compared
 from tests.integration.shore.conftest import Shore
-from tests.integration.shore.dyingstore import settings_to_die
+from tests.integration.shore.dying_store import settings_to_die
 from tests.integration.shore.victim import start
 from tests.support.crashes import Side
 from tests.support.shore.world import MINUTE, T0, reading

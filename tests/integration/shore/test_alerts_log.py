@@ -40,7 +40,7 @@ from shore.sink.takeover import take_over
 from shore.tables import TABLES
 from shore.verify import verify
 from tests.integration.shore.conftest import Shore
-from tests.integration.shore.dyingstore import settings_to_die
+from tests.integration.shore.dying_store import settings_to_die
 from tests.integration.shore.moving import copy_log, two_sites
 from tests.integration.shore.victim import start
 from tests.support.crashes import crash_everywhere

@@ -24,9 +24,9 @@ from shore.read import table
 from shore.storage import Storage
 from shore.tables import TABLES
 from tests.integration.shore.victim import start
-from tests.support.objectstore import kinds, s3_base, s3_server
+from tests.support.object_store import kinds, s3_base, s3_server
 from tests.support.shore.world import MINUTE, T0, World, alert, booking, docked, grant, reading
-from tests.support.sparkcluster import EXECUTOR_SETTINGS, spark_cluster
+from tests.support.spark_cluster import EXECUTOR_SETTINGS, spark_cluster
 from tests.support.waits import until
 from topologies.model import Shore
 

@@ -23,7 +23,7 @@ from shore.paths import TablePaths
 from shore.tables import TABLES
 from shore.tables.hours import ACTIVATION_ENERGY
 from tests.integration.shore.hourly import KEPT, Shore, computed, in_spark, rows_of
-from tests.support.deltars import create
+from tests.support.delta_rs import create
 from tests.support.shore import hours
 from tests.support.shore.hours import T0, Row, reading
 

@@ -36,7 +36,7 @@ from shore.verify.compare import TableCheck
 from shore.verify.derived import check_derived, check_reference
 from shore.verify.run import verify
 from tests.support import port_story
-from tests.support.deltars import create
+from tests.support.delta_rs import create
 from tests.support.tables import fill
 from topologies.loader.load import load
 from topologies.model import Customer, Topology

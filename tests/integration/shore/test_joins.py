@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from shore import joins
 from shore.read import sql
 from shore.tables import TABLES
-from tests.support.deltars import create
+from tests.support.delta_rs import create
 from tests.support.ledgers import entry
 from tests.support.shore.fleet import Fleet, alert, at, change, ledger, position, reading
 from tests.support.shore.raw_records import make_custody

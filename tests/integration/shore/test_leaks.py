@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.support.leakworld import CHECKS, World, sailed
+from tests.support.leak_world import CHECKS, World, sailed
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 

@@ -24,7 +24,7 @@ from shore.tables.custody import CUSTODY
 from shore.tables.operations import ALERTS, CUSTODY_ENTRIES, OPERATIONS
 from shore.tables.readings import READINGS, READINGS_REJECTED
 from tests.support.crashes import crash_everywhere
-from tests.support.deltars import append_once, create
+from tests.support.delta_rs import append_once, create
 from tests.support.ledgers import entry
 from tests.support.shore.raw_records import RECORDS, raw
 

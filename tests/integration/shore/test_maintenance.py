@@ -44,7 +44,7 @@ from shore.paths import TablePaths
 from shore.read import sql
 from shore.tables import TABLES
 from shore.tables.quality import QUALITY
-from tests.support.deltars import create
+from tests.support.delta_rs import create
 from tests.support.shore.world import World
 from tests.support.tables import age
 from tests.support.waits import PATIENCE

@@ -28,7 +28,7 @@ from shore.tables import TABLES
 from shore.verify.run import verify
 from tests.integration.shore.conftest import BEFORE_FEEDS
 from tests.integration.shore.moving import copy_log, two_sites
-from tests.support.deltars import append_once, create
+from tests.support.delta_rs import append_once, create
 from tests.support.feeds import followed, origins
 from tests.support.patience import patient
 from tests.support.shore.world import World, alert, at, booking, number, reading

@@ -33,7 +33,7 @@ from shore.sink.takeover import _complete, _open_terms, _states
 from shore.site import HeldLog, read_site
 from shore.tables import TABLES
 from tests.integration.shore.moving import copy_log, two_sites
-from tests.support.deltars import append_once, create
+from tests.support.delta_rs import append_once, create
 from tests.support.shore.world import MINUTE, T0, World, grant, reading
 from topologies.model import Site, SiteKind
 

@@ -13,7 +13,7 @@ from shore.tables.readings import READINGS, READINGS_REJECTED
 from tests.integration.shore.conftest import Shore
 from tests.integration.shore.readings import readings_of, records, rows, undo_commit
 from tests.support.crashes import Plan, planted
-from tests.support.deltars import append_once, create
+from tests.support.delta_rs import append_once, create
 from tests.support.shore.world import World
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]

@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 from fairlead.kafka.convention import is_data
 from tests.integration.shore.victim import start
 from tests.support.shore.world import MINUTE, T0, World, reading
-from tests.support.sparkcluster import EXECUTOR_SETTINGS, SECRET, free_port, spark_cluster
+from tests.support.spark_cluster import EXECUTOR_SETTINGS, SECRET, free_port, spark_cluster
 from tests.support.waits import until
 
 pytestmark = [pytest.mark.integration, pytest.mark.chaos]

@@ -38,8 +38,8 @@ from shore.storage import Storage
 from shore.tables import TABLES
 from shore.verify import verify
 from shore.verify.catalogue import FROM_LOGS
-from tests.support.deltars import create
-from tests.support.objectstore import kinds, s3_base, s3_server
+from tests.support.delta_rs import create
+from tests.support.object_store import kinds, s3_base, s3_server
 from tests.support.shore.world import MINUTE, T0, World, reading
 from tests.support.waits import PATIENCE
 from topologies.model import Topology

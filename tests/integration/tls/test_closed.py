@@ -30,7 +30,7 @@ from tests.integration.tls.conftest import SITE, Secure
 from tests.integration.tls.elsewhere import relay
 from tests.support.edge.fleet import until
 from tests.support.logins import answer
-from tests.support.mqttsessions import end_session
+from tests.support.mqtt_sessions import end_session
 from tests.support.waits import PATIENCE
 
 pytestmark = pytest.mark.integration

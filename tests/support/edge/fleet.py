@@ -33,7 +33,7 @@ from fairlead.names import container_check_digit
 from fairlead.records import encode
 from fairlead.records.custody import CUSTODY_ORDERS, CustodyOrder, ledger_entries
 from tests.support.edge.samples import event, reading, readings_topic
-from tests.support.mqttsessions import end_session
+from tests.support.mqtt_sessions import end_session
 from tests.support.waits import PATIENCE
 from topologies.model import DEFAULT_STREAMS, InsertPoint, Link, Site, SiteKind, Stream, Topology
 

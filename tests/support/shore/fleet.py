@@ -19,7 +19,7 @@ from fairlead.records import encode
 from fairlead.records.custody import CustodyEntry, LedgerEntry
 from shore.paths import TablePaths
 from shore.tables import TABLES
-from tests.support.deltars import create, refresh
+from tests.support.delta_rs import create, refresh
 from tests.support.ledgers import entry
 from tests.support.oracle import bookings, dock_movements, milestones, now, schedules, ships
 from topologies.model import (

@@ -20,7 +20,7 @@ from shore.paths import TablePaths
 from shore.source.operations import rows_of
 from shore.tables.model import TIME
 from shore.tables.operations import CUSTODY_ENTRIES, OPERATIONS
-from tests.support.deltars import append_once
+from tests.support.delta_rs import append_once
 from tests.support.ledgers import entry
 from tests.support.oracle import custody
 

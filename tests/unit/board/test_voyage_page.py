@@ -26,7 +26,7 @@ from board.pages.voyage import (
 from simulators.network.controller import CutPeriod
 from simulators.voyage.control import Underway
 from tests.support.board import alert
-from tests.support.onefile import plain, reaches
+from tests.support.one_file import plain, reaches
 from tests.support.simulators.reports import alerts, customer, report
 from topologies.loader.load import load
 

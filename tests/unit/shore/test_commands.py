@@ -15,7 +15,7 @@ from fairlead.errors import ExitCode
 from shore.jobs.status import JobStatus, write_status
 from shore.paths import TablePaths
 from shore.tables import TABLES
-from tests.support.deltars import append_once, create
+from tests.support.delta_rs import append_once, create
 
 
 @pytest.fixture

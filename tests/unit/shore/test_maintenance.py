@@ -33,7 +33,7 @@ from shore.maintenance import (
 )
 from shore.paths import TablePaths
 from shore.tables import TABLES
-from tests.support.deltars import append_once, create
+from tests.support.delta_rs import append_once, create
 from tests.support.tables import age
 from topologies.model import RetainedTable
 

@@ -9,7 +9,7 @@ import pytest
 
 from shore.read import rows, sql
 from shore.tables import TABLES
-from tests.support.deltars import create
+from tests.support.delta_rs import create
 from tests.support.ledgers import entry
 from tests.support.shore.fleet import (
     BOX,

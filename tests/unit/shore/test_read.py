@@ -13,7 +13,7 @@ from shore.errors import QueryError
 from shore.paths import TablePaths
 from shore.read import rows, sql, table, tables
 from shore.tables import TABLES
-from tests.support.deltars import append_once, create, last_version
+from tests.support.delta_rs import append_once, create, last_version
 
 T0 = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
 

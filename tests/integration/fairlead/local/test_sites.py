@@ -30,7 +30,7 @@ from fairlead.local import formatting, mosquitto
 from fairlead.local.passwords import Passwords
 from fairlead.local.sites import LocalSites, SiteSpec
 from tests.support.logins import answer
-from tests.support.mqttsessions import end_session
+from tests.support.mqtt_sessions import end_session
 from tests.support.waits import PATIENCE
 
 pytestmark = [pytest.mark.long, pytest.mark.integration]

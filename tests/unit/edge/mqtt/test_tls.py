@@ -14,7 +14,7 @@ from edge.errors import MqttUnavailableError, MqttUntrustedError
 from fairlead.certs.authority import issue, new_authority
 from fairlead.certs.trust import KeyPair
 from fairlead.kafka.endpoint import MqttEndpoint
-from tests.support.mqttsessions import end_session
+from tests.support.mqtt_sessions import end_session
 
 PASSWORD = "the-bridge-s-own"
 CONNACK = b"\x20\x03\x00\x00\x00"

@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from replication.audit.result import SeenRecord
-from replication.audit.sidebyside import first_unexplained
+from replication.audit.side_by_side import first_unexplained
 
 KEYS = (b"a", b"b", b"c")
 

@@ -17,7 +17,7 @@ from replication.audit.marks import Marks, mark_file
 from replication.audit.ranges import Common, LogExtent, carried, overlap
 from replication.audit.records import Chunks
 from replication.audit.result import SeenRecord, shown
-from replication.audit.sidebyside import RecordPair, pairs
+from replication.audit.side_by_side import RecordPair, pairs
 from replication.link.byte_budget import ReadPace
 from topologies.loader.load import load
 

@@ -20,7 +20,7 @@ from fairlead.kafka.tokens import MskRegion
 from replication.groups import client as group_client
 from replication.groups.client import GroupClient, Refusal
 from replication.groups.rules import Commit
-from tests.support.loadingcoordinator import loading_coordinator
+from tests.support.loading_coordinator import loading_coordinator
 from tests.support.waits import PATIENCE
 
 LOADING, FENCED = KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.UNKNOWN_MEMBER_ID

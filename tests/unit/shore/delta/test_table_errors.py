@@ -13,7 +13,7 @@ from shore.delta.table_errors import check_tables, open_table
 from shore.paths import TablePaths
 from shore.read import sql, table
 from shore.tables import TABLES
-from tests.support.deltars import create
+from tests.support.delta_rs import create
 
 BOX = "BIGU1000010"
 

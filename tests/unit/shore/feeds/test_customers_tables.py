@@ -21,7 +21,7 @@ from shore.maintenance import plan_compaction, plan_vacuum
 from shore.paths import TablePaths
 from shore.tables import TABLES
 from shore.tables.feeds import CUSTOMER_FEED
-from tests.support.deltars import append_once, create
+from tests.support.delta_rs import append_once, create
 from tests.support.tables import age
 from topologies.loader.load import load
 from topologies.model import Customer, Topology

@@ -28,7 +28,7 @@ from shore.paths import TablePaths
 from shore.storage import Storage
 from shore.tables import TABLES
 from shore.tables.model import CHANGE_FEED
-from tests.support.deltars import create
+from tests.support.delta_rs import create
 
 OFFSETS = 'v1\n{"batchWatermarkMs":0,"conf":{}}\n'
 

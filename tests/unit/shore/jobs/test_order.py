@@ -25,7 +25,7 @@ from shore.jobs.runner import JOBS, JobOrder, wait_for_queries
 from shore.jobs.state import has_read_all
 from shore.paths import TablePaths
 from shore.tables import TABLES
-from tests.support.deltars import create
+from tests.support.delta_rs import create
 from topologies.loader.load import load
 
 

@@ -35,7 +35,7 @@ from shore.jobs.state import check_state, renew_incomplete
 from shore.jobs.status import JobStatus, ShoreStatus, read_status, status_file, write_status
 from shore.paths import TablePaths
 from shore.tables import TABLES
-from tests.support.deltars import create
+from tests.support.delta_rs import create
 from topologies.loader.load import load
 
 SPARKS_WORDS = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: [PYTHON_STREAMING] boom

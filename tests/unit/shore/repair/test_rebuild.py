@@ -16,7 +16,7 @@ from shore.repair import rebuild
 from shore.source.offsets import Positions
 from shore.storage import Storage
 from shore.tables import TABLES
-from tests.support.deltars import create
+from tests.support.delta_rs import create
 from topologies.loader.load import load
 
 OLD, LATE, HALF, NEW = (f"containers.BIGU10000{number}" for number in (10, 26, 31, 47))

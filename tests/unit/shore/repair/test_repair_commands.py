@@ -18,7 +18,7 @@ from shore.repair.backfill import ALWAYS, plan_backfill
 from shore.tables import TABLES
 from shore.verify.catalogue import REFERENCE
 from shore.verify.compare import TableCheck, Verification
-from tests.support.deltars import create
+from tests.support.delta_rs import create
 
 
 @pytest.fixture

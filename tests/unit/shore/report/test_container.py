@@ -23,7 +23,7 @@ from shore.report.container import (
 )
 from shore.report.course import Interval
 from shore.tables import TABLES
-from tests.support.onefile import plain
+from tests.support.one_file import plain
 from tests.support.port_story import (
     FROZEN,
     NEVER_HEARD,

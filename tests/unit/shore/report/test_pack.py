@@ -16,7 +16,7 @@ from fairlead.errors import RefusedError
 from shore.paths import TablePaths
 from shore.report.container import container_report, open_container
 from shore.report.pack import Manifest, read_manifest, write_pack
-from tests.support.onefile import plain, reaches
+from tests.support.one_file import plain, reaches
 from tests.support.port_story import WARM, WRONG, at, write
 from tests.support.tables import fill
 

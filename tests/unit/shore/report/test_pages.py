@@ -14,7 +14,7 @@ from fairlead.cli.app import run
 from shore.paths import TablePaths
 from shore.report.container import container_report, open_container
 from shore.report.port import port_report
-from tests.support.onefile import plain
+from tests.support.one_file import plain
 from tests.support.port_story import WARM, at, derive, number
 from tests.support.tables import fill
 

@@ -16,7 +16,7 @@ from fairlead.errors import UnavailableError
 from shore.paths import TablePaths
 from shore.report.port import Place, PortReport, UnknownPortError, port_report
 from shore.tables import TABLES
-from tests.support.onefile import plain, reaches
+from tests.support.one_file import plain, reaches
 from tests.support.port_story import (
     FROZEN,
     NEVER_HEARD,

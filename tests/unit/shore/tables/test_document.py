@@ -11,7 +11,7 @@ import pytest
 from shore.paths import TablePaths
 from shore.tables import TABLES
 from shore.tables.operations import OPERATIONS
-from tests.support.deltars import create
+from tests.support.delta_rs import create
 from tools.table_reference import FOLDER, pages
 
 DOCUMENT = Path(__file__).parents[4] / "docs" / "tables.md"

@@ -12,7 +12,7 @@ from typing import Any
 from kafka.protocol.api_key import ApiKey
 
 from tests.support.handshakes import read_frame
-from tests.support.kafkarequests import classes, filled
+from tests.support.kafka_requests import classes, filled
 
 NOT_COORDINATOR = 16
 _VERSIONS = {"ApiVersions": 0, "Metadata": 4, "FindCoordinator": 2, "DescribeGroups": 4, "OffsetFetch": 7}

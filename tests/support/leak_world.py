@@ -36,8 +36,8 @@ from fairlead.records.booking import Booking
 from shore.jobs.runner import JOBS
 from simulators.fleet import scenario_file
 from simulators.voyage.voyage import Voyage
-from tests.support.kafkarequests import schema_request
-from tests.support.leakfeeds import (
+from tests.support.kafka_requests import schema_request
+from tests.support.leak_feeds import (
     Due,
     Holds,
     Sailed,

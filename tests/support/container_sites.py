@@ -34,7 +34,7 @@ from fairlead.local.passwords import mqtt_secret
 from fairlead.local.registry import LocalSite, SiteProcess, process_name
 from fairlead.local.sites import LocalSites, Progress, SiteSpec, SiteStart, Toolbox, What
 from fairlead.local.state import Broker, SiteState
-from tests.support import containerparts
+from tests.support import container_parts
 from tests.support.engine import site_image
 from tests.support.machines import Machines
 
@@ -173,7 +173,7 @@ class Given:
 
     def topology(self, site: str, data: dict[str, Any]) -> bool:
         """Write the topology of a site; return whether it changed."""
-        return self._write(self.topologies(site) / f"{containerparts.TOPOLOGY}.yaml", yaml.safe_dump(data))
+        return self._write(self.topologies(site) / f"{container_parts.TOPOLOGY}.yaml", yaml.safe_dump(data))
 
     def of(self, site: str) -> Path:
         return self.folder / site / "secrets"
@@ -206,13 +206,13 @@ class _ContainerStart(SiteStart):
         name, data = machine(self.site.name, "mqtt"), self.site.mosquitto_folder
         users = {mqtt_secret(user): password for user, password in self.mqtt_users.items()}
         changed = self.given.secrets(self.site.name, users)
-        changed |= self.given.topology(self.site.name, containerparts.topology(self.site.name, self.state))
+        changed |= self.given.topology(self.site.name, container_parts.topology(self.site.name, self.state))
         if changed:
             self.machines.stop(name)
         user = os.geteuid() or _IMAGES_USER  # Mosquitto insists on not running as root
         data.mkdir(parents=True, exist_ok=True)
         os.chown(data, user, -1)
-        fleet, site = containerparts.fleet_of(self.site.name, self.state)
+        fleet, site = container_parts.fleet_of(self.site.name, self.state)
         service = services.mqtt(fleet, site)
 
         def make(container: DockerContainer) -> DockerContainer:
@@ -251,12 +251,12 @@ class _ContainerStart(SiteStart):
         folder, name = self.site.kafka_folder(broker.number), self.site.name
         new = not (folder / "data" / "meta.properties").exists()
         folder.mkdir(parents=True, exist_ok=True)
-        text = containerparts.server_properties(name, self.state, broker.number)
+        text = container_parts.server_properties(name, self.state, broker.number)
         write_file(folder / "server.properties", text)
         if new:
             begin = {kafka.ADMIN: self.kafka_users[kafka.ADMIN], kafka.CONTROLLER: self.controller}
             self.given.secrets(name, begin)
-        fleet, site = containerparts.fleet_of(name, self.state)
+        fleet, site = container_parts.fleet_of(name, self.state)
         write_certificates(fleet, self.given.folder / name)  # its controllers use TLS
         service = services.broker(fleet, site, broker.number)
 
@@ -276,12 +276,12 @@ class _ContainerStart(SiteStart):
     ) -> DockerContainer:
         for outside, inside in published.items():
             container.ports[str(inside)] = (ports.HOST, outside)  # type: ignore[assignment]
-        for place, options in containerparts.scratch(service).items():
+        for place, options in container_parts.scratch(service).items():
             container.with_tmpfs_mount(place, options)
         container.with_envs(**service["environment"])
         container.with_volume_mapping(self.given.of(self.site.name), SECRETS)
         return container.with_kwargs(
-            **containerparts.confined(service),
+            **container_parts.confined(service),
             user=str(user),
             working_dir="/tmp",  # noqa: S108 - the container's own; the image's is of the image's user only
         )
