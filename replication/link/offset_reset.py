@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from fairlead.kafka.client.cluster import Cluster
-from fairlead.kafka.protocol.batch import parse_header, verify_crc
+from fairlead.kafka.protocol.batch import Buffer, parse_header, verify_crc
 from fairlead.kafka.protocol.errors import BrokerError, CorruptBatch, WireError
 from fairlead.kafka.protocol.types import TopicPartition
 from replication.batch.batch_diff import conflict
@@ -88,18 +88,19 @@ class OffsetReset:
                 self._is_damaged(state, found)
             elif problem := conflict(found.batch, stored):
                 self._appender.stop_log(replica, LogState.DIVERGED, f"{self._link.name}: {found.what}: {problem}")
-            elif not self._is_compared_farther_back(state, found):
+            elif not self._is_compared_farther_back(state, found, stored):
                 self._go_on(state, max(found.end, state.controls_to))
                 state.tail_matches = True
 
-    def _is_compared_farther_back(self, state: PartitionFetchState, found: TailMismatch) -> bool:
-        """Compare what is before a control batch, unless the source was seen to have that. Every transaction ends with
-        such a batch, and its copy is a filler, whatever is before it."""
-        header = parse_header(found.batch)
-        if state.is_proven or not header.is_control or header.base_offset == 0:
+    def _is_compared_farther_back(self, state: PartitionFetchState, found: TailMismatch, stored: Buffer) -> bool:
+        """Compare what is before a control batch of either site, unless the source was seen to have that. Every
+        transaction ends with such a batch, and its copy is a filler, whatever is before it."""
+        marks = [each.base_offset for each in map(parse_header, (found.batch, stored)) if each.is_control]
+        before = min(marks, default=0)
+        if state.is_proven or not 0 < before < found.end:  # compaction may have left only a later batch here
             return False
         reached = max(found.end, state.controls_to)
-        self._fetcher.verify_tail(state, header.base_offset)
+        self._fetcher.verify_tail(state, before)
         state.controls_to = reached
         return True
 

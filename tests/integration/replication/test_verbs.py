@@ -26,6 +26,7 @@ from replication.operations.links.steps import LinkRun, carry_out
 from replication.overrides import ORDERS_TOPIC, Override, OverrideKind
 from tests.integration.replication.operating import Two, two
 from tests.integration.replication.resolving import Desk
+from tests.support.replication.consumers import producer, send
 from tests.support.replication.lab import Lab, states, until
 from tests.support.waits import PATIENCE
 from topologies.model import Topology
@@ -139,8 +140,10 @@ async def test_failover_with_the_source_gone(two: Two) -> None:
         assert await lab.end("beta", topic) == 11
 
 
-async def test_a_failover_that_is_taken_back_is_diverged_where_the_source_went_on(two: Two) -> None:
-    """The failover left a filler in place of the source's next record, which nobody may pass over."""
+@pytest.mark.parametrize("ends", [6, 10], ids=["nothing", "a transaction"])
+async def test_a_failover_that_is_taken_back_is_diverged_where_the_source_went_on(two: Two, ends: int) -> None:
+    """The failover left a filler in place of the source's next record, which nobody may pass over; nor the mark of a
+    transaction that clients wrote here then."""
     topology, lab = two.topology(), two.lab
     topic = lab.log("orders")
     await two.make(topic)
@@ -149,14 +152,21 @@ async def test_a_failover_that_is_taken_back_is_diverged_where_the_source_went_o
     async with lab.running(replicator):
         await two.even(topic, 5)
         await two.do(LinkOperation.FAILOVER, topology, LinkScope(log=topic))
-        two.send(two.west, topic, 5, 5)
+        two.send(two.west, topic, 5, 15)
+        if ends > 6:
+            client = producer(two.kafka(two.east), **{"transactional.id": topic})
+            client.init_transactions(PATIENCE)
+            client.begin_transaction()
+            send(client, topic, 6, 3)
+            client.commit_transaction(PATIENCE)
+            await lab.reaches("beta", topic, ends)  # the call returns before the mark is written
         await two.do(LinkOperation.RESTORE, topology, LinkScope(log=topic))
 
         async def diverged() -> bool:
             return states(replicator.snapshot()).get(topic) == "diverged"
 
         await until(diverged, f"{topic}: {states(replicator.snapshot())}")
-        assert await lab.end("beta", topic) == 6
+        assert await lab.end("beta", topic) == ends
 
 
 @contextlib.asynccontextmanager
