@@ -84,6 +84,7 @@ class OffsetReset:
                 continue
             if stored is None:
                 self._go_on(state, max(replica.end, 0))
+                state.tail_matches = found.end == replica.end  # what is here agrees, also inside a batch of the source
             elif not verify_crc(found.batch):
                 self._is_damaged(state, found)
             elif problem := conflict(found.batch, stored):
