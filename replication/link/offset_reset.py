@@ -36,7 +36,8 @@ class OffsetReset:
         self._appender = appender
 
     async def set_starts(self, states: Mapping[TopicPartition, PartitionFetchState]) -> None:
-        """Set where to start in empty replicas."""
+        """Set where to start in replicas that are empty, or whose positioning was interrupted."""
+        states = {tp: each for tp, each in states.items() if await self._is_without_records(each)}
         found = await beginnings(self._source, states, self._link.start)
         waiting = await self._link.brought_first(
             {tp: begin.position for tp, begin in found.items() if begin.position > 0}
@@ -53,17 +54,32 @@ class OffsetReset:
                 )
                 continue
             position, fill = found[tp]
-            limit = state.replica.limit
+            limit, end = state.replica.limit, max(state.replica.end, 0)
             if limit is not None and position >= limit > 0:
                 position, fill = limit - 1, None  # this site took custody: it needs the marker of its term
             if not self._link.rules.may_leave_out(str(tp), 0, position):
                 self._stop_behind(state, position)
                 continue
+            if position <= end > 0:
+                self._fetcher.verify_tail(state)
+                continue
             self._fetcher.seek(state, position)
             if fill is not None:
                 self._appender.submit_steps(state.replica, [fill], self._fetcher)
             elif position > 0:
-                state.fill_from = 0
+                state.fill_from = end
+
+    async def _is_without_records(self, state: PartitionFetchState) -> bool:
+        """Return whether a log has nothing but positioning fillers; if it has records, compare them."""
+        try:
+            if state.replica.end <= 0 or await self._appender.has_only_fillers(state.replica):
+                return True
+        except (BrokerError, CorruptBatch) as error:
+            self._stop_unreadable(state, error)
+            return False
+        if self._fetcher.is_followed(state):
+            self._fetcher.verify_tail(state)
+        return False
 
     async def resolve_mismatches(self, mismatches: Collection[tuple[PartitionFetchState, TailMismatch]]) -> None:
         """Compare replicas with the source by records where their last batches differ. Positioning fillers never

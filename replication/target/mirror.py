@@ -15,7 +15,7 @@ from fairlead.kafka.convention import FOREIGN_EPOCH, FOREIGN_PRODUCER_ID, PRODUC
 from fairlead.kafka.protocol.types import TopicPartition
 from replication.batch.header_rewrite import is_foreign
 from replication.batch.prepared import POSITION_KEY, Gap, PreparedBatch, same_marker
-from replication.batch.rebuild import BEFORE_FIRST_TERM, fillers
+from replication.batch.rebuild import BEFORE_FIRST_TERM, MAX_FILLER, fillers
 from replication.states import LogTrouble
 from topologies.model import Priority
 
@@ -137,6 +137,11 @@ class MirrorPartition:
     def is_without_records(self) -> bool:
         """Whether the log is empty or, as far as is known, has only positioning fillers."""
         return self.end <= self.positioned
+
+    @property
+    def may_be_cut_short(self) -> bool:
+        """Whether the last batch, if it positions the log, is not the last one that was to do so."""
+        return self.tail is not None and self.end - self.tail.base == MAX_FILLER
 
     @property
     def is_complete(self) -> bool:

@@ -6,24 +6,28 @@ import asyncio
 import contextlib
 import random
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection, Mapping
 from typing import Any, cast
 
 import pytest
 
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.convention import FOREIGN_EPOCH, FOREIGN_PRODUCER_ID, PRODUCER_ID, marker_record, term_batch
+from fairlead.kafka.protocol.batch import parse_header
 from fairlead.kafka.protocol.record import NewRecord
 from fairlead.kafka.protocol.types import FetchedPartition, TopicPartition
 from replication.batch.prepared import POSITION_KEY, Gap
-from replication.batch.rebuild import fillers
+from replication.batch.rebuild import MAX_FILLER, fillers
 from replication.link.fetcher import Fetcher
 from replication.link.source_link import SourceLink
+from replication.target import appender as appender_module
+from replication.target.gaps import positions
 from replication.target.mirror import MirrorPartition
 from tests.support.kafka.fake_broker import until
 from tests.support.replication.broker import Broker, running
 from tests.support.replication.scripted import FakeLink, Source
-from tests.support.replication.source_logs import NOW, SourceLog
+from tests.support.replication.source_logs import NOW, Made, SourceLog, body
+from tests.support.replication.source_logs import stored as kept
 from topologies.model import Priority
 
 LOG = TopicPartition("orders.europe")
@@ -36,12 +40,27 @@ class Logged(Source):
         super().__init__(end=end, log=LOG)
         self.history = SourceLog(batches, end=end)
 
+    def grow(self, batch: bytes, end: int) -> None:
+        self.history.batches.append(batch)
+        self.end = end
+
     async def poll(self, **_: Any) -> dict[TopicPartition, FetchedPartition]:
         await asyncio.sleep(0)
         if (at := self.followed.get(LOG, self.end)) >= self.end:
             return {}
         records, aborted = self.history.answer(at, 9)
         return {LOG: FetchedPartition(0, self.end, self.end, 0, tuple(aborted), records)}
+
+    async def fetch(self, positions: Mapping[TopicPartition, int], **_: Any) -> dict[TopicPartition, FetchedPartition]:
+        records = self.history.answer(positions[LOG], 1)[0]
+        return {LOG: FetchedPartition(0, self.end, self.end, 0, (), records)}
+
+    async def offsets_at(self, times: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(times, self.end)
+
+
+def record(offset: int) -> bytes:
+    return kept(offset, offset, [Made(offset, NOW + offset, body(b"k", b"%d" % offset))])
 
 
 @contextlib.asynccontextmanager
@@ -68,6 +87,42 @@ def positioned(stop: int, batches: int | None = None, producer: int = FOREIGN_PR
     return broker
 
 
+@pytest.mark.parametrize("start", ["end", "latest", "2026-01-01T00:00:00Z"])
+@pytest.mark.parametrize("at", [250_000, 2 * MAX_FILLER])
+async def test_fillers_of_which_some_are_missing_are_completed(start: str, at: int) -> None:
+    """The log begins where the link begins now, and not behind the last filler: what is there was to be left out."""
+    source, broker = Logged([record(0), record(150_000), record(at - 1)], at), positioned(at, 1)
+    async with following(source, broker, start) as replica:
+        await until(lambda: source.asked or replica.end == at)
+        source.grow(record(at), at + 1)
+        await until(lambda: replica.end == at + 1)
+        assert replica.trouble is None
+        first = at - 1 if start == "latest" else at
+        await until(lambda: broker.log(*LOG).start == first)
+    assert len(broker.log(*LOG).batches) == at + 1 - first
+
+
+@pytest.mark.parametrize("at", [250_000, 2 * MAX_FILLER])
+async def test_the_end_where_a_link_begins_is_decided_once(at: int) -> None:
+    """The fillers are complete; what the source has got meanwhile is copied."""
+    source, broker = Logged([record(each) for each in (0, at - 1, at, at + 1)], at + 2), positioned(at)
+    async with following(source, broker, "end") as replica:
+        await until(lambda: replica.end == at + 2)
+        await until(lambda: broker.log(*LOG).start == at)
+        assert replica.trouble is None
+    assert len(broker.log(*LOG).batches) == 2
+
+
+async def test_a_log_that_ends_with_a_batch_as_large_as_fillers_is_compared() -> None:
+    broker = Broker(random.Random(1))  # noqa: S311
+    for each in fillers(Gap(0, MAX_FILLER, FOREIGN_PRODUCER_ID, FOREIGN_EPOCH, 0, 1)):
+        broker.log(*LOG).append(bytes(each.data))
+    source = Logged([*broker.log(*LOG).batches, record(MAX_FILLER)], MAX_FILLER + 1)
+    async with following(source, broker, "end") as replica:
+        await until(lambda: replica.end == MAX_FILLER + 1)
+    assert (broker.log(*LOG).start, replica.trouble) == (0, None)
+
+
 @pytest.mark.parametrize("start", ["earliest", "end"])
 async def test_fillers_that_end_inside_a_batch_of_the_source_are_followed_by_its_rest(start: str) -> None:
     """Another source, or an earlier setting of the link, made them; they agree with everything."""
@@ -82,3 +137,22 @@ async def test_fillers_that_end_inside_a_batch_of_the_source_are_followed_by_its
         assert replica.trouble is None
         await until(lambda: broker.log(*LOG).start == 5)
     assert len(broker.log(*LOG).batches) == 1
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("start", ["end", "latest"])
+async def test_a_target_that_fails_meanwhile_gets_nothing_older(
+    seed: int, start: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some of the fillers are stored and others not when its connection is lost, or its answers are."""
+    monkeypatch.setattr(appender_module, "BACKOFF", (0.0,))
+    at = 1_200_000
+    broker = Broker(random.Random(seed), trouble=0.3)  # noqa: S311
+    source = Logged([record(0), record(at // 2), record(at - 1)], at)
+    async with following(source, broker, start) as replica:
+        await until(lambda: source.asked)
+        source.grow(record(at), at + 1)
+        await until(lambda: replica.end == at + 1)
+        assert replica.trouble is None
+    records = [parse_header(each).base_offset for each in broker.log(*LOG).batches if not positions(each)]
+    assert min(records, default=at) >= at - 1
