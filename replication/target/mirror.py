@@ -140,8 +140,12 @@ class MirrorPartition:
 
     @property
     def may_be_cut_short(self) -> bool:
-        """Whether the last batch, if it positions the log, is not the last one that was to do so."""
-        return self.tail is not None and self.end - self.tail.base == MAX_FILLER
+        """Whether the last batch, if it positions the log, may not be the last one that was to do so: that is never
+        full, and hardly ever of a term before the first."""
+        tail = self.tail
+        return tail is not None and (
+            self.end - tail.base == MAX_FILLER or (tail.producer_id, tail.term) == (PRODUCER_ID, BEFORE_FIRST_TERM)
+        )
 
     @property
     def is_complete(self) -> bool:

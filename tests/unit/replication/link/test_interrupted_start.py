@@ -113,6 +113,24 @@ async def test_the_end_where_a_link_begins_is_decided_once(at: int) -> None:
     assert len(broker.log(*LOG).batches) == 2
 
 
+@pytest.mark.parametrize("start", ["end", "latest"])
+async def test_fillers_up_to_a_term_are_not_all(start: str) -> None:
+    """Those before the term are batches of their own; some are missing when the last that is here is one of them."""
+    marker, since = [marker_record(b"m", timestamp_ms=NOW)], [NewRecord(b"n", timestamp_ms=NOW)]
+    batches = [
+        struct.pack(">q", at) + term_batch(records, term=2, offset=at, marker=5)[8:]
+        for at, records in ((5, marker), *((at, since) for at in range(6, 10)))
+    ]
+    source, broker = Logged(batches, 10), Broker(random.Random(1))  # noqa: S311
+    first = next(fillers(Gap(0, 9, PRODUCER_ID, 2, 5, 1, POSITION_KEY)))
+    broker.log(*LOG).append(bytes(first.data))
+    assert broker.log(*LOG).end == 5
+    async with following(source, broker, start) as replica:
+        await until(lambda: replica.end == 10)
+        assert replica.trouble is None
+        await until(lambda: broker.log(*LOG).start == 9)
+
+
 async def test_a_log_that_ends_with_a_batch_as_large_as_fillers_is_compared() -> None:
     broker = Broker(random.Random(1))  # noqa: S311
     for each in fillers(Gap(0, MAX_FILLER, FOREIGN_PRODUCER_ID, FOREIGN_EPOCH, 0, 1)):
