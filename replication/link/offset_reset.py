@@ -70,9 +70,13 @@ class OffsetReset:
                 state.fill_from = end
 
     async def _is_without_records(self, state: PartitionFetchState) -> bool:
-        """Return whether a log has nothing but positioning fillers; if it has records, compare them."""
+        """Return whether a log has nothing but positioning fillers, of which some may be missing; if not, compare what
+        is there."""
+        replica = state.replica
         try:
-            if state.replica.end <= 0 or await self._appender.has_only_fillers(state.replica):
+            if replica.end <= 0:
+                return True
+            if await self._appender.has_only_fillers(replica) and not await self._appender.is_trimmed(replica):
                 return True
         except (BrokerError, CorruptBatch) as error:
             self._stop_unreadable(state, error)

@@ -282,7 +282,8 @@ class MirrorPartition:
             if prepared.base != self.positioned:
                 return None
             self.positioned = prepared.stop
-            return None if self.queue and _is_positioning(self.queue[0].step) else prepared.stop - 1
+            others = prepared.records == MAX_FILLER or (self.queue and _is_positioning(self.queue[0].step))
+            return None if others else prepared.stop - 1
         before, self.positioned = self.positioned, 0
         return before or None
 

@@ -131,6 +131,18 @@ async def test_fillers_up_to_a_term_are_not_all(start: str) -> None:
         await until(lambda: broker.log(*LOG).start == 9)
 
 
+async def test_fillers_of_an_earlier_release_are_complete_when_they_were_trimmed() -> None:
+    """Its last ones could be full. All but the last offset were deleted when they were complete."""
+    at = 2 * MAX_FILLER
+    source, broker = Logged([record(each) for each in (at - 1, at, at + 1)], at + 2), positioned(at + 1, 2)
+    broker.log(*LOG).delete_before(at - 1)
+    async with following(source, broker, "end") as replica:
+        await until(lambda: replica.end == at + 2)
+        await until(lambda: broker.log(*LOG).start == at)
+        assert replica.trouble is None
+    assert len(broker.log(*LOG).batches) == 2
+
+
 async def test_a_log_that_ends_with_a_batch_as_large_as_fillers_is_compared() -> None:
     broker = Broker(random.Random(1))  # noqa: S311
     for each in fillers(Gap(0, MAX_FILLER, FOREIGN_PRODUCER_ID, FOREIGN_EPOCH, 0, 1)):
