@@ -103,7 +103,7 @@ class OffsetReset:
             if not self._fetcher.is_followed(state):
                 continue
             if stored is None:
-                self._go_on(state, max(replica.end, 0))
+                self._go_on(state, min(found.end, max(replica.end, 0)))
                 state.tail_matches = found.end == replica.end  # what is here agrees, also inside a batch of the source
             elif not verify_crc(found.batch):
                 self._is_damaged(state, found)

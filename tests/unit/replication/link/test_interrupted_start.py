@@ -7,6 +7,7 @@ import contextlib
 import random
 import struct
 from collections.abc import AsyncIterator, Collection, Mapping
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -16,13 +17,16 @@ from fairlead.kafka.convention import FOREIGN_EPOCH, FOREIGN_PRODUCER_ID, PRODUC
 from fairlead.kafka.protocol.batch import parse_header
 from fairlead.kafka.protocol.record import NewRecord
 from fairlead.kafka.protocol.types import FetchedPartition, TopicPartition
-from replication.batch.prepared import POSITION_KEY, Gap
+from replication.batch.prepare import prepare_batches
+from replication.batch.prepared import POSITION_KEY, Gap, PreparedBatch
 from replication.batch.rebuild import MAX_FILLER, fillers
 from replication.link.fetcher import Fetcher
 from replication.link.source_link import SourceLink
+from replication.states import LogState
 from replication.target import appender as appender_module
+from replication.target.appender import TargetAppender
 from replication.target.gaps import positions
-from replication.target.mirror import MirrorPartition
+from replication.target.mirror import Feed, MirrorPartition
 from tests.support.kafka.fake_broker import until
 from tests.support.replication.broker import Broker, running
 from tests.support.replication.scripted import FakeLink, Source
@@ -167,6 +171,29 @@ async def test_fillers_that_end_inside_a_batch_of_the_source_are_followed_by_its
         assert replica.trouble is None
         await until(lambda: broker.log(*LOG).start == 5)
     assert len(broker.log(*LOG).batches) == 1
+
+
+async def test_what_another_link_brings_while_fillers_are_read_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fillers agree with everything, but not the record that is behind them when they have been read."""
+    source, broker = Logged([record(each) for each in range(8)], 8), positioned(5)
+    other = kept(5, 5, [Made(5, NOW, body(b"k", b"other"))])
+    steps = [each for each in prepare_batches(memoryview(bytearray(other)), 5) if isinstance(each, PreparedBatch)]
+    feed = cast(Feed, SimpleNamespace(name="c->b", rewind=lambda *_: None, on_appended=lambda *_: None))
+    real = TargetAppender.batch_at
+
+    async def batch_at(self: TargetAppender, tp: TopicPartition, offset: int) -> memoryview | None:
+        found = await real(self, tp, offset)
+        if (replica := self.replicas[tp]).end == 5:
+            replica.holds_only_fillers(5)
+            self.submit_steps(replica, [*steps], feed)
+            await until(lambda: replica.end == 6)
+        return found
+
+    monkeypatch.setattr(TargetAppender, "batch_at", batch_at)
+    async with following(source, broker, "earliest") as replica:
+        await until(lambda: replica.trouble is not None or replica.end == 8)
+        assert replica.trouble is not None and replica.trouble.state is LogState.DIVERGED
+    assert broker.log(*LOG).end == 6
 
 
 @pytest.mark.parametrize("seed", range(4))
