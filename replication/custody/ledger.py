@@ -51,6 +51,7 @@ WITHOUT_PAST: Final = ("latest", "end")
 """``Link.start`` of links that want no older records."""
 POLL_MS: Final = 1000
 DAMAGED_RETRY: Final = 10.0  # seconds
+SOON: Final = 1.0  # seconds until a log that no broker serves waits for the next poll: the others are read meanwhile
 AT_ONCE: Final = 1 << 19  # bytes of a log; limits the process's memory at start
 UNKNOWN_END: Final = 1 << 62  # of orders that cannot be read
 LAST_POSITIONS: Final = 50  # records to read of a ship's positions at the start
@@ -248,7 +249,9 @@ class Ledger:
             if cluster.metadata.why_no_leader(orders) == UNKNOWN_TOPIC_OR_PARTITION:
                 logs.remove(orders)  # nobody has given any
                 self._orders_end = 0
-        starts, ends = await cluster.start_offsets(logs), await cluster.end_offsets(logs)
+        seconds = SOON if self.ready.is_set() else None
+        starts = await cluster.start_offsets(logs, seconds=seconds)
+        ends = await cluster.end_offsets(logs, seconds=seconds)
         left: dict[TopicPartition, int] = {}
         unread: set[TopicPartition] = set()
         damaged: set[TopicPartition] = set()

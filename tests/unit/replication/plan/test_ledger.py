@@ -78,6 +78,7 @@ class Kafka:
         self.damaged_at: dict[TopicPartition, int] = {}  # its offset; without one the last batch
         self.hidden: set[TopicPartition] = set()  # logs that the reader may not see
         self.asked = 0  # how often for topics
+        self.patience: list[float | None] = []  # seconds to retry, at each request for offsets
         self.metadata = self
 
     def make(self, log: TopicPartition, *entries: bytes, start: int = 0) -> None:
@@ -110,7 +111,10 @@ class Kafka:
             return TOPIC_AUTHORIZATION_FAILED
         return LEADER_NOT_AVAILABLE if log in self.topics_ else UNKNOWN_TOPIC_OR_PARTITION
 
-    async def start_offsets(self, logs: Collection[TopicPartition]) -> dict[TopicPartition, Any]:
+    async def start_offsets(
+        self, logs: Collection[TopicPartition], *, seconds: float | None = None
+    ) -> dict[TopicPartition, Any]:
+        self.patience.append(seconds)
         return {tp: self._bounds(tp)[0] for tp in logs}
 
     async def end_offsets(self, logs: Collection[TopicPartition], **_: Any) -> dict[TopicPartition, Any]:
@@ -418,6 +422,15 @@ async def test_orders_that_were_listed_are_not_missing(reader: Reader) -> None:
         reader.kafka.topics_[ORDERS] = there
         await until(lambda: ledger.overrides.unread is None)
         assert len([*ledger.overrides.pauses()]) == 1
+
+
+async def test_orders_that_no_broker_serves_delay_no_ledger(reader: Reader) -> None:
+    """They are asked for again at each poll, and a request may be retried for ten seconds."""
+    reader.kafka.hidden.add(ORDERS)
+    async with reader.running():
+        reader.kafka.patience.clear()
+        await until(lambda: len(reader.kafka.patience) > 1)
+        assert all(each is not None and each <= 1 for each in reader.kafka.patience)
 
 
 async def test_a_site_without_any_of_these_logs_has_nothing_to_wait_for() -> None:
