@@ -20,7 +20,7 @@ from fairlead.cli import app as cli
 from fairlead.cli.commands import link
 from fairlead.errors import ExitCode, RefusedError, UnavailableError
 from fairlead.kafka.endpoint import KafkaEndpoint
-from replication.operations.links.access import append_orders, open_access
+from replication.operations.links.access import append_orders, open_access, status_file
 from replication.operations.links.facts import LinkOperation, LinkScope
 from replication.operations.links.steps import LinkRun, carry_out
 from replication.overrides import ORDERS_TOPIC, Override, OverrideKind
@@ -71,6 +71,10 @@ async def test_what_is_promoted_is_written_here_and_nothing_comes_any_more(two: 
     topic, other = lab.log("orders"), lab.log("others")
     await two.make(topic, 3)
     two.send(two.west, topic, 0, 30, 3)
+
+    async def told() -> bool:
+        return "unavailable" not in status_file(two.folder, two.east).read_text()
+
     async with lab.running(two.replicator(topology, two.east)):
         await two.even(topic, 30)
         plan = await two.plan(LinkOperation.PROMOTE, topology, LinkScope(log=topic))
@@ -82,6 +86,7 @@ async def test_what_is_promoted_is_written_here_and_nothing_comes_any_more(two: 
         two.send(two.west, topic, 33, 3, 3)
         await two.do(LinkOperation.RESTORE, topology, LinkScope(log=topic))
         await two.even(topic, 39)  # the promotion was undone; it leaves a filler in each partition
+        await until(told, f"{topic} is still shown as promoted")
         outcome = await two.do(LinkOperation.PROMOTE, topology, LinkScope(stream=lab.stream))
         assert outcome.pending == []
         two.send(two.east, topic, 36, 30, 3)
