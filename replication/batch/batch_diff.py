@@ -23,17 +23,22 @@ def conflict(source: Buffer, target: Buffer, *, fences: bool = True) -> str:
 
     Only offsets count at which both have a record other than a filler, or one a fence in place of the other's record
     (unless ``fences`` is False): no site has lost that one by compaction. There, Fairlead's own batches must be of one
-    term, and the records must be equal. A control batch has no record, and an aborted transaction has fillers for
-    copies.
+    term, and the records must be equal. A control batch and an aborted transaction have fillers for copies; so a record
+    beside a control batch is a contradiction, too.
     """
     here, there = parse_header(source), parse_header(target)
-    if min(here.next_offset, there.next_offset) <= max(here.base_offset, there.base_offset):
+    first, stop = max(here.base_offset, there.base_offset), min(here.next_offset, there.next_offset)
+    if stop <= first:
         return ""
     fenced = fences and (_is_fence(here) or _is_fence(there))
     agree = all if fenced else any
     try:
-        other = {record.offset: record for record in raw_records(target)}
-        both = [(record, other[record.offset]) for record in raw_records(source) if record.offset in other]
+        ours, others = raw_records(source), {record.offset: record for record in raw_records(target)}
+        if here.is_control or there.is_control:
+            beside = (record for record in (*ours, *others.values()) if first <= record.offset < stop)
+            if any(not record.is_filler for record in beside):
+                return f"at offset {first} one of them ends a transaction, and the other has a record"
+        both = [(record, others[record.offset]) for record in ours if record.offset in others]
         pairs = [pair for pair in both if not agree(record.is_filler for record in pair)]
     except FairleadError as error:
         return f"they cannot be compared: {error.what}"

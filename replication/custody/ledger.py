@@ -22,7 +22,13 @@ from fairlead.kafka.client.fetch_session import FetchSession
 from fairlead.kafka.client.reader import readable
 from fairlead.kafka.convention import is_data, received_ms
 from fairlead.kafka.protocol.batch import split
-from fairlead.kafka.protocol.errors import BrokerError, CorruptBatch, WireError, broker_error
+from fairlead.kafka.protocol.errors import (
+    UNKNOWN_TOPIC_OR_PARTITION,
+    BrokerError,
+    CorruptBatch,
+    WireError,
+    broker_error,
+)
 from fairlead.kafka.protocol.record import Record
 from fairlead.kafka.protocol.types import TopicPartition
 from fairlead.names import parse_log
@@ -45,7 +51,9 @@ WITHOUT_PAST: Final = ("latest", "end")
 """``Link.start`` of links that want no older records."""
 POLL_MS: Final = 1000
 DAMAGED_RETRY: Final = 10.0  # seconds
+SOON: Final = 1.0  # seconds until a log that no broker serves waits for the next poll: the others are read meanwhile
 AT_ONCE: Final = 1 << 19  # bytes of a log; limits the process's memory at start
+UNKNOWN_END: Final = 1 << 62  # of orders that cannot be read
 LAST_POSITIONS: Final = 50  # records to read of a ship's positions at the start
 _WHOLE: Final = "make a broker that has it whole its leader"
 _events = decoder(Event)
@@ -77,8 +85,9 @@ class Ledger:
         self._changes = changes
         self.refused = 0  # entries that are not trusted
         self.unread: dict[TopicPartition, LogTrouble] = {}  # other logs than orders that cannot be read to their ends
-        self.orders_trouble: LogTrouble | None = None  # a damaged batch of orders, and what to do
+        self.orders_trouble: LogTrouble | None = None  # why orders cannot be read, and what to do
         self._orders_end = 0  # before the orders are read to here, some from before the start are unknown; 0: none is
+        self._orders_listed = False  # whether a list of topics has had them
         self._rules = Rules.of(topology)
         self._believer = Believer(self._rules, self.custody, on_refused=self._refuse)
         self._positions: dict[TopicPartition, int] = {}
@@ -94,7 +103,9 @@ class Ledger:
 
     def follow_topics(self, topics: Collection[str]) -> None:
         """Follow the site's topics of custody, events, positions and orders; ignore the others."""
-        for topic in topics:
+        self._orders_listed |= ORDERS_TOPIC in topics
+        # No list has a topic that this user may not see, but a broker refuses it by its name.
+        for topic in topics if self.ready.is_set() else (*topics, ORDERS_TOPIC):
             matters = (
                 topic in (self._events_log, ORDERS_TOPIC)
                 or topic in self._position_logs
@@ -107,8 +118,6 @@ class Ledger:
             )
             if matters and TopicPartition(topic) not in self._positions:
                 self._new.add(TopicPartition(topic))
-        if not self._new and not self._positions:
-            self.ready.set()  # there is nothing to read
         self._wanted.set()
 
     async def run(self, cluster: Cluster) -> None:
@@ -166,11 +175,7 @@ class Ledger:
         except CorruptBatch as error:
             if tp not in self._damaged:
                 log.warning("%s is not read beyond offset %d: %s", tp, self._positions[tp], error.what)
-            if tp.topic == ORDERS_TOPIC:
-                what = f"{tp} is not read beyond offset {self._positions[tp]}: {error.what}"
-                hint = DAMAGED_HINT.format(site=self._site)
-                self.orders_trouble = unavailable(what, self.orders_trouble, hint=hint)
-            elif tp.topic not in self._position_logs:
+            if tp.topic not in self._position_logs:
                 self._note_unread(tp, error)
             self._damaged[tp] = time.monotonic() + DAMAGED_RETRY
             return False
@@ -184,6 +189,10 @@ class Ledger:
         last, and nothing is planned."""
         before = self.unread.get(tp)
         what = f"{tp} is not read beyond offset {self._positions.get(tp, 0)}: {error.what}"
+        if tp.topic == ORDERS_TOPIC:
+            hint = DAMAGED_HINT.format(site=self._site) if isinstance(error, CorruptBatch) else error.hint
+            self.orders_trouble = unavailable(what, self.orders_trouble, hint=hint)
+            return
         if not self.ready.is_set():
             self.unread.clear()
             what += "; nothing is copied to this site before"
@@ -231,21 +240,25 @@ class Ledger:
 
         Returns:
             Logs that cannot be read now and must be retried. Before ``ready`` is set that raises instead, because a
-            plan needs all of them but the ships' positions. So does a damaged batch, but not of orders: a plan follows
-            nothing that the unread ones may forbid.
+            plan needs all of them but the ships' positions. So does a damaged batch. But no trouble with orders does: a
+            plan follows nothing that the unread ones may forbid.
         """
         found = await cluster.topics([tp.topic for tp in logs], refresh=True)
-        starts, ends = await cluster.start_offsets(logs), await cluster.end_offsets(logs)
+        orders = TopicPartition(ORDERS_TOPIC)
+        if orders in logs and not self._orders_listed:
+            if cluster.metadata.why_no_leader(orders) == UNKNOWN_TOPIC_OR_PARTITION:
+                logs.remove(orders)  # nobody has given any
+                self._orders_end = 0
+        seconds = SOON if self.ready.is_set() else None
+        starts = await cluster.start_offsets(logs, seconds=seconds)
+        ends = await cluster.end_offsets(logs, seconds=seconds)
         left: dict[TopicPartition, int] = {}
         unread: set[TopicPartition] = set()
         damaged: set[TopicPartition] = set()
         for tp in logs:
             start, end = starts[tp], ends[tp]
             if not isinstance(start, int) or not isinstance(end, int):
-                if not self._may_wait(tp):
-                    refused = next(each for each in (start, end) if isinstance(each, BrokerError))
-                    self._note_unread(tp, refused)
-                    raise refused
+                self._put_off(tp, next(each for each in (start, end) if isinstance(each, BrokerError)))
                 unread.add(tp)
                 continue
             if tp.topic == ORDERS_TOPIC and (self._orders_end or not self.ready.is_set()):
@@ -263,9 +276,7 @@ class Ledger:
             )
             for tp, part in answer.items():
                 if part.error_code:
-                    if not self._may_wait(tp):
-                        self._note_unread(tp, refused := broker_error(part.error_code, tp))
-                        raise refused
+                    self._put_off(tp, broker_error(part.error_code, tp))
                     unread.add(tp)
                 elif not self._may_wait(tp) and tp.topic != ORDERS_TOPIC:
                     try:
@@ -279,6 +290,15 @@ class Ledger:
         for tp in unread:
             self._positions.pop(tp, None)
         return unread
+
+    def _put_off(self, tp: TopicPartition, error: BrokerError) -> None:
+        """Act on a log that cannot be read now: raise the error if it may not be read later."""
+        if tp.topic == ORDERS_TOPIC and (self._orders_end or not self.ready.is_set()):
+            self._note_unread(tp, error)
+            self._orders_end = self._orders_end or UNKNOWN_END
+        elif not self._may_wait(tp):
+            self._note_unread(tp, error)
+            raise error
 
     def _may_wait(self, tp: TopicPartition) -> bool:
         """Return whether a log that cannot be read may be read later."""

@@ -24,7 +24,7 @@ class PartitionFetchState:
     position: int = -1  # the next offset to fetch; -1 while nothing is fetched
     fill_from: int | None = None  # first filler, for an empty replica whose source starts later
     verify_before: int | None = None  # compare the source's batch before this offset with the target's
-    controls_to: int = -1  # the source has only control batches from ``verify_before`` to here
+    controls_to: int = -1  # one of the sites has only control batches from ``verify_before`` to here
     tail_matches: bool = False  # records compared equal: the target may end inside a batch of the source
     is_short: bool = False  # the source has less than the target: compare when it has caught up
     is_proven: bool = False  # the source was seen to have the target's records since it is followed

@@ -83,7 +83,7 @@ class Fetcher:
         self._lag = -1  # 0 is kept until something is fetched; any other value is counted again
         self._session = cluster.fetch_session(isolation=READ_COMMITTED)
         self._states: dict[TopicPartition, PartitionFetchState] = {}
-        self._unstarted: set[TopicPartition] = set()  # empty replicas without a first offset yet
+        self._unstarted: set[TopicPartition] = set()  # replicas without a first offset yet
         self._paused: dict[TopicPartition, _Pause] = {}
         self._mismatches: dict[TopicPartition, TailMismatch] = {}  # the source's last batch differs from the target's
         self._unserved: set[TopicPartition] = set()  # logs that are shown as not served
@@ -104,8 +104,9 @@ class Fetcher:
             self._wakeup.request()
 
     def _begin(self, state: PartitionFetchState) -> None:
-        tp, end = state.tp, state.replica.end
-        if end <= 0 and self._link.start != "earliest" and not is_always_whole(tp.topic):
+        tp, replica = state.tp, state.replica
+        is_begun = replica.end > 0 and not replica.may_be_cut_short
+        if not is_begun and self._link.start != "earliest" and not is_always_whole(tp.topic):
             self._suspend(state)
             self._unstarted.add(tp)
         else:

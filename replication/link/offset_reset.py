@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from fairlead.kafka.client.cluster import Cluster
-from fairlead.kafka.protocol.batch import parse_header, verify_crc
+from fairlead.kafka.protocol.batch import Buffer, parse_header, verify_crc
 from fairlead.kafka.protocol.errors import BrokerError, CorruptBatch, WireError
 from fairlead.kafka.protocol.types import TopicPartition
 from replication.batch.batch_diff import conflict
@@ -36,7 +36,8 @@ class OffsetReset:
         self._appender = appender
 
     async def set_starts(self, states: Mapping[TopicPartition, PartitionFetchState]) -> None:
-        """Set where to start in empty replicas."""
+        """Set where to start in replicas that are empty, or whose positioning was interrupted."""
+        states = {tp: each for tp, each in states.items() if await self._is_without_records(each)}
         found = await beginnings(self._source, states, self._link.start)
         waiting = await self._link.brought_first(
             {tp: begin.position for tp, begin in found.items() if begin.position > 0}
@@ -53,17 +54,36 @@ class OffsetReset:
                 )
                 continue
             position, fill = found[tp]
-            limit = state.replica.limit
+            limit, end = state.replica.limit, max(state.replica.end, 0)
             if limit is not None and position >= limit > 0:
                 position, fill = limit - 1, None  # this site took custody: it needs the marker of its term
             if not self._link.rules.may_leave_out(str(tp), 0, position):
                 self._stop_behind(state, position)
                 continue
+            if position <= end > 0:
+                self._fetcher.verify_tail(state)
+                continue
             self._fetcher.seek(state, position)
             if fill is not None:
                 self._appender.submit_steps(state.replica, [fill], self._fetcher)
             elif position > 0:
-                state.fill_from = 0
+                state.fill_from = end
+
+    async def _is_without_records(self, state: PartitionFetchState) -> bool:
+        """Return whether a log has nothing but positioning fillers, of which some may be missing; if not, compare what
+        is there."""
+        replica = state.replica
+        try:
+            if replica.end <= 0:
+                return True
+            if await self._appender.has_only_fillers(replica) and not await self._appender.is_trimmed(replica):
+                return True
+        except (BrokerError, CorruptBatch) as error:
+            self._stop_unreadable(state, error)
+            return False
+        if self._fetcher.is_followed(state):
+            self._fetcher.verify_tail(state)
+        return False
 
     async def resolve_mismatches(self, mismatches: Collection[tuple[PartitionFetchState, TailMismatch]]) -> None:
         """Compare replicas with the source by records where their last batches differ. Positioning fillers never
@@ -83,23 +103,25 @@ class OffsetReset:
             if not self._fetcher.is_followed(state):
                 continue
             if stored is None:
-                self._go_on(state, max(replica.end, 0))
+                self._go_on(state, min(found.end, max(replica.end, 0)))
+                state.tail_matches = found.end == replica.end  # what is here agrees, also inside a batch of the source
             elif not verify_crc(found.batch):
                 self._is_damaged(state, found)
             elif problem := conflict(found.batch, stored):
                 self._appender.stop_log(replica, LogState.DIVERGED, f"{self._link.name}: {found.what}: {problem}")
-            elif not self._is_compared_farther_back(state, found):
+            elif not self._is_compared_farther_back(state, found, stored):
                 self._go_on(state, max(found.end, state.controls_to))
                 state.tail_matches = True
 
-    def _is_compared_farther_back(self, state: PartitionFetchState, found: TailMismatch) -> bool:
-        """Compare what is before a control batch, unless the source was seen to have that. Every transaction ends with
-        such a batch, and its copy is a filler, whatever is before it."""
-        header = parse_header(found.batch)
-        if state.is_proven or not header.is_control or header.base_offset == 0:
+    def _is_compared_farther_back(self, state: PartitionFetchState, found: TailMismatch, stored: Buffer) -> bool:
+        """Compare what is before a control batch of either site, unless the source was seen to have that. Every
+        transaction ends with such a batch, and its copy is a filler, whatever is before it."""
+        marks = [each.base_offset for each in map(parse_header, (found.batch, stored)) if each.is_control]
+        before = min(marks, default=0)
+        if state.is_proven or not 0 < before < found.end:  # compaction may have left only a later batch here
             return False
         reached = max(found.end, state.controls_to)
-        self._fetcher.verify_tail(state, header.base_offset)
+        self._fetcher.verify_tail(state, before)
         state.controls_to = reached
         return True
 

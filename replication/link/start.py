@@ -29,8 +29,8 @@ class Beginning(NamedTuple):
 async def beginnings(source: Cluster, logs: Collection[TopicPartition], start: str) -> dict[TopicPartition, Beginning]:
     """Return where to start in each of these logs; logs that the source does not let read now are left out.
 
-    With ``end`` the gap is filled at once, so that the replica's end preserves the decision over a restart. The other
-    starts find the same offset again, or a later one.
+    With ``end`` the gap is filled at once, so that the replica's end preserves the decision over a restart, once it is
+    filled. The other starts find the same offset again, or a later one.
 
     Raises:
         WireError: the source cannot be reached.

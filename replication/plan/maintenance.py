@@ -180,6 +180,7 @@ class Upkeep:
         self._followed = followed
         self._appender: TargetAppender | None = None
         self._gaps: TrailingGaps | None = None
+        self._plans = 0  # how often all logs were planned
         self.retention = RetentionKeeper(
             topology,
             site,
@@ -201,23 +202,30 @@ class Upkeep:
         return {tp for tp, trouble in troubles if trouble.state in DOUBTFUL}
 
     async def keep_tidy(self, cluster: Cluster, trimmer: Trimmer) -> None:
-        """Delete fillers that an interrupted replicator left at the starts of logs, once for each source."""
-        done: dict[str, int] = {}  # with the changes of the share: a member that has gone may have left some
+        """Delete fillers that an interrupted replicator left at the starts of logs. Look once at each log of each
+        source, at those that are followed later once all are planned again; and at all of them after a change of the
+        share, because a member that has gone may have left some."""
+        looked: dict[str, set[TopicPartition]] = {}
+        done: dict[str, tuple[int, int]] = {}  # changes of the share and plans of all logs at the last look
         while True:
             await asyncio.sleep(TIDY)
-            changes = self._share.changes
             for source_link in self._source_links:
-                if source_link.cluster is None or done.get(source_link.name) == changes:
+                name, now = source_link.name, (self._share.changes, self._plans)
+                before = done.get(name, (-1, -1))
+                if source_link.cluster is None or before == now:
                     continue
-                logs = [tp for tp, over in self._followed().items() if source_link.name in over]
+                if before[0] != now[0]:
+                    looked[name] = set()
+                logs = [tp for tp, over in self._followed().items() if name in over]
                 if not logs:
                     continue
                 try:
-                    for tp, before in (
-                        await interrupted(cluster, source_link.cluster, logs, source_link.link.start)
-                    ).items():
-                        trimmer.delete_before(tp, before)
-                    done[source_link.name] = changes
+                    some = [tp for tp in logs if tp not in looked[name]]
+                    found = await interrupted(cluster, source_link.cluster, some, source_link.link.start)
+                    for tp, offset in found.items():
+                        trimmer.delete_before(tp, offset)
+                    looked[name].update(found)
+                    done[name] = now
                 except FairleadError as error:
                     log.warning("%s: fillers of an interrupted positioning: %s", source_link.name, error.what)
 
@@ -228,6 +236,7 @@ class Upkeep:
 
     def on_planned(self, topics: Collection[str] | None) -> None:
         """Note that these topics have just been planned; None stands for all."""
+        self._plans += topics is None
         if self._gaps is not None:
             self._gaps.on_planned(topics)
 

@@ -530,6 +530,13 @@ class TargetAppender:
         replica.holds_only_fillers(end)
         return True
 
+    async def is_trimmed(self, replica: MirrorPartition) -> bool:
+        """Return whether only the log's last offset is left, as when its positioning fillers were complete."""
+        start = (await self._cluster.start_offsets([replica.tp]))[replica.tp]
+        if isinstance(start, BrokerError):
+            raise start
+        return 0 < start == replica.end - 1
+
     async def batch_at(self, tp: TopicPartition, offset: int) -> memoryview | None:
         """Return the stored batch that contains an offset or follows it; None if there is none.
 

@@ -127,10 +127,14 @@ def may_position(header: BatchHeader) -> bool:
 async def interrupted(
     target: Cluster, source: Cluster, logs: Collection[TopicPartition], start: str
 ) -> dict[TopicPartition, int]:
-    """Find replicas whose positioning fillers were not deleted, and the offset before which to delete them.
+    """Find replicas whose positioning fillers were not deleted.
 
     If a link begins at the start of its logs (``start`` is ``earliest``), only a replica that begins below its source
     can have such fillers. If it begins later, any replica can, so the header of its first batch is read.
+
+    Returns:
+        The offset before which to delete the fillers, 0 where there are none. Logs that cannot be asked about now are
+        left out.
 
     Raises:
         WireError: a cluster cannot be reached.
@@ -138,13 +142,14 @@ async def interrupted(
     there, here = await source.start_offsets(logs), await target.start_offsets(logs)
     below: dict[TopicPartition, int] = {}
     above: dict[TopicPartition, int] = {}
+    found: dict[TopicPartition, int] = {}
     for tp in logs:
         if isinstance(begins := here[tp], int) and isinstance(first := there[tp], int):
+            found[tp] = 0
             if begins < first:
                 below[tp] = begins
             elif start != "earliest" and not is_always_whole(tp.topic):
                 above[tp] = begins
-    found: dict[TopicPartition, int] = {}
     for some in chunks(list(above), _AT_ONCE):
         below |= await _suspects(target, {tp: above[tp] for tp in some})
     for some in chunks(list(below), _AT_ONCE):

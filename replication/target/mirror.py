@@ -15,7 +15,7 @@ from fairlead.kafka.convention import FOREIGN_EPOCH, FOREIGN_PRODUCER_ID, PRODUC
 from fairlead.kafka.protocol.types import TopicPartition
 from replication.batch.header_rewrite import is_foreign
 from replication.batch.prepared import POSITION_KEY, Gap, PreparedBatch, same_marker
-from replication.batch.rebuild import BEFORE_FIRST_TERM, fillers
+from replication.batch.rebuild import BEFORE_FIRST_TERM, MAX_FILLER, fillers
 from replication.states import LogTrouble
 from topologies.model import Priority
 
@@ -137,6 +137,15 @@ class MirrorPartition:
     def is_without_records(self) -> bool:
         """Whether the log is empty or, as far as is known, has only positioning fillers."""
         return self.end <= self.positioned
+
+    @property
+    def may_be_cut_short(self) -> bool:
+        """Whether the last batch, if it positions the log, may not be the last one that was to do so: that is never
+        full, and hardly ever of a term before the first."""
+        tail = self.tail
+        return tail is not None and (
+            self.end - tail.base == MAX_FILLER or (tail.producer_id, tail.term) == (PRODUCER_ID, BEFORE_FIRST_TERM)
+        )
 
     @property
     def is_complete(self) -> bool:
@@ -273,7 +282,8 @@ class MirrorPartition:
             if prepared.base != self.positioned:
                 return None
             self.positioned = prepared.stop
-            return None if self.queue and _is_positioning(self.queue[0].step) else prepared.stop - 1
+            others = prepared.records == MAX_FILLER or (self.queue and _is_positioning(self.queue[0].step))
+            return None if others else prepared.stop - 1
         before, self.positioned = self.positioned, 0
         return before or None
 

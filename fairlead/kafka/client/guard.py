@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.client.connection import backoff
 from fairlead.kafka.convention import PRODUCER_ID, is_ours, marker_offset, sequence
 from fairlead.kafka.protocol.batch import BatchHeader, split
 from fairlead.kafka.protocol.errors import OFFSET_OUT_OF_RANGE, BrokerError, broker_error
 from fairlead.kafka.protocol.fetch_codec import failed
 from fairlead.kafka.protocol.types import TP, LogPosition, ProducerState
-
-if TYPE_CHECKING:
-    from fairlead.kafka.client.cluster import Cluster
 
 UNKNOWN_TERM: Final = 0
 SETTLE_SECONDS: Final = 5.0  # wait so long for appends above the high watermark; then the committed tail decides

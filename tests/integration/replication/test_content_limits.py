@@ -22,6 +22,7 @@ from fairlead.kafka.protocol.record import NewRecord
 from replication.batch.prepare import prepare_batches
 from replication.batch.prepared import PreparedBatch
 from replication.batch.rebuild import split_batch
+from replication.overrides import ORDERS_TOPIC
 from replication.replicator import Replicator
 from tests.support.replication.consumers import producer, read_all, same
 from tests.support.replication.lab import NOW_MS, Lab, remake_from_beta, states, until
@@ -45,7 +46,9 @@ def limited(lab: Lab) -> Replicator:
     """Return beta's replicator as a user that can neither create the logs nor change their settings."""
     user = "replicator.beta"
     resource = (ResourceType.TOPIC, lab.stream, ResourcePatternType.PREFIXED)
+    orders = (ResourceType.TOPIC, ORDERS_TOPIC, ResourcePatternType.LITERAL)
     new = [AclBinding(*resource, f"User:{user}", "*", each, AclPermissionType.ALLOW) for each in GRANTS]
+    new.append(AclBinding(*orders, f"User:{user}", "*", AclOperation.READ, AclPermissionType.ALLOW))
     client = admin_client(lab.kafka("beta"))
     for future in client.create_acls(new).values():
         future.result(30)

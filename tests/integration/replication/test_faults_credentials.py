@@ -1,4 +1,4 @@
-"""The passwords of the replicator's users at source and target change while it runs.
+"""The passwords and rights of the replicator's users at source and target change while it runs.
 
 A broker asks for the password only on a new connection, so the tests reset the connections after each change, as
 ``connections.max.reauth.ms`` would do later.
@@ -26,10 +26,12 @@ from fairlead.kafka.admin import admin_client
 from fairlead.kafka.credentials import accepts
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.local.kafka import ensure_users
+from replication.overrides import ORDERS_TOPIC
 from replication.replicator import Replicator
 from tests.support import waits
 from tests.support.chaos import impatient, through_proxy
 from tests.support.proof import grown, proven
+from tests.support.replication.consumers import producer, send
 from tests.support.replication.lab import Lab, links, states, target_up, until
 from tests.support.traffic import Traffic
 
@@ -84,6 +86,35 @@ def keyring(kafka: Callable[..., KafkaEndpoint]) -> Iterator[Keyring]:
     for site, right in rights.items():
         ring.restore(site)
         for gone in admins[site].delete_acls([AclBindingFilter(*right)]).values():
+            gone.result()
+
+
+async def test_orders_that_may_not_be_seen_stop_only_what_they_may_be_about(lab: Lab, keyring: Keyring) -> None:
+    """No list of topics has them, as if there were none. Who writes the other log follows from its name."""
+    own, plain = lab.log("alpha.own"), lab.log("plain")
+    await lab.make("alpha", own, plain)
+    for topic in (own, plain):
+        send(producer(lab.kafka("alpha")), topic, 0, 3)
+    orders = ResourceType.TOPIC, ORDERS_TOPIC, ResourcePatternType.LITERAL
+    denied = *orders, f"User:{USERS['beta']}", "*", AclOperation.ALL, AclPermissionType.DENY
+    admin = admin_client(lab.kafka("beta"))
+    for made in admin.create_acls([AclBinding(*denied)]).values():
+        made.result()
+    beta = Replicator(lab.one_way(), "beta", lambda: keyring.endpoint("beta"), keyring.endpoint)
+    try:
+        async with lab.running(beta):
+            await lab.reaches("beta", own, 3)
+
+            async def told() -> bool:
+                return states(beta.snapshot()) == dict.fromkeys((plain, ORDERS_TOPIC), "unavailable")
+
+            await until(told, f"it is not told: {states(beta.snapshot())}")
+            for gone in admin.delete_acls([AclBindingFilter(*denied)]).values():
+                gone.result()
+            await lab.reaches("beta", plain, 3)
+            assert states(beta.snapshot()) == {}
+    finally:
+        for gone in admin.delete_acls([AclBindingFilter(*denied)]).values():
             gone.result()
 
 

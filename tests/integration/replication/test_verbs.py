@@ -20,12 +20,13 @@ from fairlead.cli import app as cli
 from fairlead.cli.commands import link
 from fairlead.errors import ExitCode, RefusedError, UnavailableError
 from fairlead.kafka.endpoint import KafkaEndpoint
-from replication.operations.links.access import append_orders, open_access
+from replication.operations.links.access import append_orders, open_access, status_file
 from replication.operations.links.facts import LinkOperation, LinkScope
 from replication.operations.links.steps import LinkRun, carry_out
 from replication.overrides import ORDERS_TOPIC, Override, OverrideKind
 from tests.integration.replication.operating import Two, two
 from tests.integration.replication.resolving import Desk
+from tests.support.replication.consumers import producer, send
 from tests.support.replication.lab import Lab, states, until
 from tests.support.waits import PATIENCE
 from topologies.model import Topology
@@ -70,6 +71,10 @@ async def test_what_is_promoted_is_written_here_and_nothing_comes_any_more(two: 
     topic, other = lab.log("orders"), lab.log("others")
     await two.make(topic, 3)
     two.send(two.west, topic, 0, 30, 3)
+
+    async def told() -> bool:
+        return "unavailable" not in status_file(two.folder, two.east).read_text()
+
     async with lab.running(two.replicator(topology, two.east)):
         await two.even(topic, 30)
         plan = await two.plan(LinkOperation.PROMOTE, topology, LinkScope(log=topic))
@@ -81,6 +86,7 @@ async def test_what_is_promoted_is_written_here_and_nothing_comes_any_more(two: 
         two.send(two.west, topic, 33, 3, 3)
         await two.do(LinkOperation.RESTORE, topology, LinkScope(log=topic))
         await two.even(topic, 39)  # the promotion was undone; it leaves a filler in each partition
+        await until(told, f"{topic} is still shown as promoted")
         outcome = await two.do(LinkOperation.PROMOTE, topology, LinkScope(stream=lab.stream))
         assert outcome.pending == []
         two.send(two.east, topic, 36, 30, 3)
@@ -139,8 +145,10 @@ async def test_failover_with_the_source_gone(two: Two) -> None:
         assert await lab.end("beta", topic) == 11
 
 
-async def test_a_failover_that_is_taken_back_is_diverged_where_the_source_went_on(two: Two) -> None:
-    """The failover left a filler in place of the source's next record, which nobody may pass over."""
+@pytest.mark.parametrize("ends", [6, 10], ids=["nothing", "a transaction"])
+async def test_a_failover_that_is_taken_back_is_diverged_where_the_source_went_on(two: Two, ends: int) -> None:
+    """The failover left a filler in place of the source's next record, which nobody may pass over; nor the mark of a
+    transaction that clients wrote here then."""
     topology, lab = two.topology(), two.lab
     topic = lab.log("orders")
     await two.make(topic)
@@ -149,14 +157,21 @@ async def test_a_failover_that_is_taken_back_is_diverged_where_the_source_went_o
     async with lab.running(replicator):
         await two.even(topic, 5)
         await two.do(LinkOperation.FAILOVER, topology, LinkScope(log=topic))
-        two.send(two.west, topic, 5, 5)
+        two.send(two.west, topic, 5, 15)
+        if ends > 6:
+            client = producer(two.kafka(two.east), **{"transactional.id": topic})
+            client.init_transactions(PATIENCE)
+            client.begin_transaction()
+            send(client, topic, 6, 3)
+            client.commit_transaction(PATIENCE)
+            await lab.reaches("beta", topic, ends)  # the call returns before the mark is written
         await two.do(LinkOperation.RESTORE, topology, LinkScope(log=topic))
 
         async def diverged() -> bool:
             return states(replicator.snapshot()).get(topic) == "diverged"
 
         await until(diverged, f"{topic}: {states(replicator.snapshot())}")
-        assert await lab.end("beta", topic) == 6
+        assert await lab.end("beta", topic) == ends
 
 
 @contextlib.asynccontextmanager

@@ -8,7 +8,7 @@ import struct
 import pytest
 
 from fairlead.kafka.convention import FENCE_EPOCH, FOREIGN_PRODUCER_ID, PRODUCER_ID
-from fairlead.kafka.protocol.batch import parse_header
+from fairlead.kafka.protocol.batch import CONTROL, TRANSACTIONAL, parse_header
 from fairlead.kafka.protocol.codecs import Codec
 from replication.batch.batch_diff import conflict, prepared_conflict
 from replication.batch.prepare import prepare_batches
@@ -135,6 +135,10 @@ def test_contradictions_are_put_into_words() -> None:
     assert "different" in conflict(fence, ordinary)
     assert conflict(fence, batch(filler, producer=FOREIGN_PRODUCER_ID, epoch=0)) == ""
     assert conflict(fence, fence) == ""
+    mark = stored(7, 7, [Made(7, NOW, body(bytes(4), bytes(6)))], producer=5, epoch=0, flags=TRANSACTIONAL | CONTROL)
+    assert "ends a transaction" in conflict(mark, ordinary)
+    assert "ends a transaction" in conflict(ordinary, mark)
+    assert [conflict(mark, each) for each in (mark, fence, batch(filler))] == ["", "", ""]
     broken = bytearray(batch(one))
     broken[-1] ^= 1
     assert "cannot be compared" in conflict(bytes(broken), batch(one))

@@ -269,6 +269,26 @@ async def test_a_new_leader_with_other_transactions_is_told_by_their_records(now
     assert broker.log(*LOG).end == (16 if state is None else 8)
 
 
+@pytest.mark.parametrize(
+    ("there", "state"),
+    [("abcd", None), ("abxd", LogState.DIVERGED), ("", LogState.DIVERGED)],
+    ids=["the same", "another transaction", "no transactions"],
+)
+async def test_a_target_that_ends_with_a_mark_of_its_own_is_compared_before_it(
+    there: str, state: LogState | None
+) -> None:
+    """Clients have written here, as after a failover that is taken back. In place of the mark the source has a filler,
+    which agrees with everything, or a record, which does not."""
+    broker, log = Broker(random.Random(1)), transactions("abc")  # noqa: S311
+    broker.log(*LOG).batches, broker.log(*LOG).end = log.batches, log.end
+    batches = copied(transactions(there)).log(*LOG).batches if there else [stored(n, b"%d" % n) for n in range(16)]
+    source = Transactional(SourceLog(batches, end=16))
+    async with following(source, broker) as replica:
+        await copied_or_stopped(replica, source)
+    assert (replica.trouble and replica.trouble.state) == state
+    assert broker.log(*LOG).end == (16 if state is None else 12)
+
+
 def test_a_term_of_more_than_2_to_the_31_records_goes_on() -> None:
     """A term of more than 2^31 records is followed without a false alarm."""
     replica = MirrorPartition(TopicPartition("containers.BIGU1000016"), Priority.NORMAL)

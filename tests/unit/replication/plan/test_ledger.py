@@ -15,7 +15,9 @@ from fairlead.errors import UnavailableError
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.convention import term_batch
 from fairlead.kafka.protocol.errors import (
+    LEADER_NOT_AVAILABLE,
     OFFSET_OUT_OF_RANGE,
+    TOPIC_AUTHORIZATION_FAILED,
     UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
     WireError,
@@ -74,7 +76,10 @@ class Kafka:
         self.lost = False
         self.damaged: set[TopicPartition] = set()  # logs of which a batch has another byte than was written
         self.damaged_at: dict[TopicPartition, int] = {}  # its offset; without one the last batch
+        self.hidden: set[TopicPartition] = set()  # logs that the reader may not see
         self.asked = 0  # how often for topics
+        self.patience: list[float | None] = []  # seconds to retry, at each request for offsets
+        self.metadata = self
 
     def make(self, log: TopicPartition, *entries: bytes, start: int = 0) -> None:
         """Create a topic, or delete and recreate it."""
@@ -96,18 +101,28 @@ class Kafka:
     async def topics(self, names: Collection[str], *, refresh: bool = False) -> dict[str, TopicInfo]:
         self.asked += 1
         return {
-            tp.topic: TopicInfo(tp.topic, each[0], {0: 1}) for tp, each in self.topics_.items() if tp.topic in names
+            tp.topic: TopicInfo(tp.topic, each[0], {0: 1})
+            for tp, each in self.topics_.items()
+            if tp.topic in names and tp not in self.hidden
         }
 
-    async def start_offsets(self, logs: Collection[TopicPartition]) -> dict[TopicPartition, Any]:
+    def why_no_leader(self, log: TopicPartition) -> int:
+        if log in self.hidden:
+            return TOPIC_AUTHORIZATION_FAILED
+        return LEADER_NOT_AVAILABLE if log in self.topics_ else UNKNOWN_TOPIC_OR_PARTITION
+
+    async def start_offsets(
+        self, logs: Collection[TopicPartition], *, seconds: float | None = None
+    ) -> dict[TopicPartition, Any]:
+        self.patience.append(seconds)
         return {tp: self._bounds(tp)[0] for tp in logs}
 
     async def end_offsets(self, logs: Collection[TopicPartition], **_: Any) -> dict[TopicPartition, Any]:
         return {tp: self._bounds(tp)[1] for tp in logs}
 
     def _bounds(self, tp: TopicPartition) -> Any:
-        if tp not in self.topics_:
-            return (broker_error(UNKNOWN_TOPIC_OR_PARTITION, tp),) * 2
+        if tp not in self.topics_ or tp in self.hidden:
+            return (broker_error(self.why_no_leader(tp), tp),) * 2
         _, start, entries = self.topics_[tp]
         return start, start + len(entries)
 
@@ -377,6 +392,55 @@ async def test_orders_that_are_damaged_at_the_start_count_up_to_the_damage(
         reader.kafka.add(ORDERS, pause("d->tokyo"))
         await until(lambda: ledger.orders_trouble is not None)
         assert ledger.overrides.unread is None
+
+
+@pytest.mark.parametrize("given", [0, 1])
+async def test_orders_that_may_not_be_seen_are_unread(reader: Reader, given: int) -> None:
+    """No list of topics has them then, whether there are any or not."""
+    if given:
+        reader.kafka.make(ORDERS, pause("a->tokyo"))
+    reader.kafka.hidden.add(ORDERS)
+    ledger = reader.ledger
+    async with reader.running():
+        await reader.knows(BOXES[0])
+        trouble = ledger.overrides.unread
+        assert trouble is not None and trouble == ledger.orders_trouble
+        assert "TOPIC_AUTHORIZATION_FAILED" in trouble.cause and "permission" in trouble.hint
+        reader.kafka.hidden.clear()
+        await until(lambda: ledger.overrides.unread is None and ledger.orders_trouble is None)
+        assert len([*ledger.overrides.pauses()]) == given
+
+
+async def test_orders_that_were_listed_are_not_missing(reader: Reader) -> None:
+    """A broker with older metadata does not know their topic yet."""
+    reader.kafka.make(ORDERS, pause("a->tokyo"))
+    there = reader.kafka.topics_.pop(ORDERS)
+    ledger = reader.ledger
+    ledger.follow_topics([ORDERS.topic])
+    async with reader.running():
+        assert ledger.overrides.unread is not None
+        reader.kafka.topics_[ORDERS] = there
+        await until(lambda: ledger.overrides.unread is None)
+        assert len([*ledger.overrides.pauses()]) == 1
+
+
+async def test_orders_that_no_broker_serves_delay_no_ledger(reader: Reader) -> None:
+    """They are asked for again at each poll, and a request may be retried for ten seconds."""
+    reader.kafka.hidden.add(ORDERS)
+    async with reader.running():
+        reader.kafka.patience.clear()
+        await until(lambda: len(reader.kafka.patience) > 1)
+        assert all(each is not None and each <= 1 for each in reader.kafka.patience)
+
+
+async def test_a_site_without_any_of_these_logs_has_nothing_to_wait_for() -> None:
+    reader = Reader()
+    reader.ledger.follow_topics([])
+    async with reader.running():
+        assert reader.ledger.overrides.unread is None
+        reader.kafka.make(ORDERS, pause("a->tokyo"))
+        reader.ledger.follow_topics([ORDERS.topic])
+        await until(lambda: reader.ledger.orders_read == 1)
 
 
 async def test_damaged_orders_end_with_a_new_topic_only(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
