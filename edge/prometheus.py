@@ -43,6 +43,9 @@ def bridge_metrics(taken: Sequence[Snapshot]) -> Iterator[Metric]:
         "fairlead_bridge_dead_letters", "Messages kept as dead letters.", labels=["site", "reason"]
     )
     logs = GaugeMetricFamily("fairlead_bridge_logs", "Containers' logs by custody.", labels=["site", "custody"])
+    unread = GaugeMetricFamily(
+        "fairlead_bridge_unread_logs", "Logs that the bridge cannot read beyond a damaged batch.", labels=["site"]
+    )
     alerts = GaugeMetricFamily(
         "fairlead_bridge_site_alerts", "Open alerts about the site itself.", labels=["site", "kind"]
     )
@@ -55,7 +58,8 @@ def bridge_metrics(taken: Sequence[Snapshot]) -> Iterator[Metric]:
             letters.add_metric([site, str(reason)], number)
         for state, number in each["custody"].items():
             logs.add_metric([site, str(state)], number)
+        unread.add_metric([site], len(each["unread"]))
         for kind, number in each["site_alerts"].items():
             alerts.add_metric([site, str(kind)], number)
         append.add_metric([site], count_value=each["append_requests"], sum_value=each["append_seconds"])
-    yield from (letters, logs, alerts, append)
+    yield from (letters, logs, unread, alerts, append)

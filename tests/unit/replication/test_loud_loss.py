@@ -45,6 +45,7 @@ SIGNS: dict[str, dict[str, Any]] = {
     "dead-letters": {"dead_letters": 7, "dead_letters_by_reason": {"not-json": 7}},
     "strays-gone": {"strays_gone": 7},
     "logs-broken": {"custody": {"held": 0, "incoming": 0, "broken": 7, "elsewhere": 0}},
+    "logs-unread": {"unread": [f"custody.{number}" for number in range(7)]},
     "site-alerts": {"site_alerts": dict.fromkeys(KINDS, 0) | {KINDS[0]: 7}},
 }
 # The metric and the alert rule for each alarm.
@@ -56,6 +57,7 @@ SHOWN_BY = {
     "dead-letters": ("fairlead_bridge_dead_letters_total", "FairleadBridgeLettersKept"),
     "strays-gone": ("fairlead_bridge_strays_gone_total", "FairleadBridgeStraysGone"),
     "logs-broken": ("fairlead_bridge_logs", "FairleadBridgeLogsBroken"),
+    "logs-unread": ("fairlead_bridge_unread_logs", "FairleadBridgeLogsUnread"),
     "site-alerts": ("fairlead_bridge_site_alerts", "FairleadBridgeSiteAlerts"),
 }
 
@@ -180,7 +182,10 @@ def test_a_way_in_that_loses_is_loud(alarm: Alarm, folder: Path, capsys: pytest.
     loud = quiet | SIGNS[alarm.name]
     write_snapshot(bridge_file(folder, "tokyo"), loud)
     told = status(capsys)
-    assert f"tokyo: {alarm.what.format(count=7)}" in told and alarm.what_to_do in told
+    assert (
+        f"tokyo: {alarm.what.format(count=7, unread=', '.join(SIGNS['logs-unread']['unread']))}" in told
+        and alarm.what_to_do in told
+    )
     assert run(["status", "--check", "--json", "--topology", "minimal"]) == ExitCode.FAILED
     (tokyo,) = (site for site in json.loads(capsys.readouterr().out)["sites"] if site["site"] == "tokyo")
     assert [each["alarm"] for each in tokyo["bridge"]["alarms"]] == [alarm.name]
