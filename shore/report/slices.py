@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import re
 import shutil
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -38,7 +37,6 @@ from shore.tables.model import TIME, time_of
 Row: TypeAlias = dict[str, Any]
 
 MEMORY: Final = "1GB"
-_PATTERN: Final = re.compile(r"[*?\[]")  # DuckDB takes a path with one of these for a pattern
 _OF_FILES: Final = """
 select {columns} from (
     select * from found
@@ -93,9 +91,9 @@ class Slices:
             f"case when false then {each} end as {each}" if each in without else each
             for each in TABLES[name].plain_schema.names
         )
-        location, statement, values = self._paths.table(name), f"select {columns} from found", {}  # noqa: S608
-        if name in self._opened and self._paths.is_local and not _PATTERN.search(location):
-            files = [f"{location}/{each.path}" for each in self._opened[name].get_fragments(condition)]
+        statement, values = f"select {columns} from found", {}  # noqa: S608
+        if name in self._opened and self._paths.are_read_by_duckdb(name):
+            files = [f"{self._paths.table(name)}/{each.path}" for each in self._opened[name].get_fragments(condition)]
             if files:
                 self._connection.register("found", TABLES[name].plain_schema.empty_table())
                 statement = _OF_FILES.format(columns=columns, column=column)

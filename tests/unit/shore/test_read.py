@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable, write_deltalake
 
 from fairlead.errors import UnavailableError, UnknownNameError
 from shore.errors import QueryError
@@ -59,6 +62,53 @@ def test_a_query_sees_the_newest_version(folder: Path) -> None:
     append(folder, 1, 2)
     assert rows(sql(folder, "select count(*) as n from readings")) == [{"n": 5}]
     assert table(folder, "readings").count_rows() == 5
+
+
+def test_a_query_opens_the_files_of_the_newest_version_and_no_others(folder: Path) -> None:
+    (file,) = Path(TablePaths.of(folder).table("readings")).glob("*.parquet")
+    other = file.with_name("other.parquet")
+    shutil.copy(file, other)
+    twice = f"select count(*) as n from readings, '{file}'"  # noqa: S608
+    assert rows(sql(folder, twice)) == [{"n": 9}]
+    for query in (f"from '{other}'", f"from readings, '{other}'"):
+        with pytest.raises(QueryError, match="disabled"):
+            sql(folder, query)
+
+
+def test_columns_that_no_file_has_are_null_and_keep_their_types(folder: Path) -> None:
+    place = TablePaths.of(folder).table("readings")
+    old = DeltaTable(place).to_pyarrow_dataset().to_table(columns=["log", "log_offset", "device_date_time"])
+    for file in Path(place).glob("*.parquet"):
+        pq.write_table(old, file)
+    query = "select typeof(payload) as kind, payload, device_date_time as at from readings order by log_offset limit 1"
+    assert rows(sql(folder, query)) == [{"kind": "BLOB", "payload": None, "at": T0}]
+
+
+@pytest.mark.parametrize("damage", ["gone", "cut off", "no Parquet"])
+def test_a_file_that_cannot_be_read_is_told_as_such(folder: Path, damage: str) -> None:
+    (file,) = Path(TablePaths.of(folder).table("readings")).glob("*.parquet")
+    content = file.read_bytes()
+    file.unlink()
+    if damage != "gone":
+        file.write_bytes(content[:-100] if damage == "cut off" else b"this is no table")
+    with pytest.raises(UnavailableError, match="cannot be read"):
+        sql(folder, "select * from readings")
+
+
+@pytest.mark.parametrize("name", ["a 'quoted' name", "any*thing"])
+def test_the_folder_may_have_an_odd_name(tmp_path: Path, name: str) -> None:
+    create(TABLES["readings"], TablePaths.of(tmp_path / name).table("readings"))
+    append(tmp_path / name, 0, 3)
+    assert rows(sql(tmp_path / name, "select count(*) as n from readings")) == [{"n": 3}]
+
+
+def test_a_table_with_partitions_has_their_columns(tmp_path: Path) -> None:
+    place = TablePaths.of(tmp_path).table("readings")
+    write_deltalake(place, pa.table({"log": ["a", "b"], "log_offset": [1, 2]}), partition_by=["log"])
+    assert rows(sql(tmp_path, "select * from readings order by log")) == [
+        {"log": "a", "log_offset": 1},
+        {"log": "b", "log_offset": 2},
+    ]
 
 
 def test_a_repeated_append_is_not_done_again(folder: Path) -> None:
