@@ -6,15 +6,12 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 CUSTOMERS: Final = "customers/"
 """The prefix of names of customers' own tables; ``TablePaths.customer`` says where these are."""
-
-_PATTERN: Final = re.compile(r"[*?\[]")  # DuckDB takes a path with one of these for a pattern
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +27,6 @@ class TablePaths:
     @property
     def is_local(self) -> bool:
         return "://" not in self.base
-
-    def are_read_by_duckdb(self, name: str) -> bool:
-        """Return whether DuckDB can open the files of a table by their paths: they are on this machine, and no path is
-        a pattern to DuckDB."""
-        return self.is_local and not _PATTERN.search(self.table(name))
 
     @property
     def tables(self) -> str:

@@ -22,6 +22,7 @@ import pyarrow.dataset as pads
 from deltalake import DeltaTable
 
 from fairlead.errors import FairleadError, UnknownNameError
+from shore.delta.datasets import duckdb_files, of_files
 from shore.delta.table_errors import (
     check_tables,
     missing_table_error,
@@ -171,26 +172,19 @@ def csv_cells(column: pa.Array) -> pa.Array:
 
 
 def _register(connection: duckdb.DuckDBPyConnection, name: str, delta: DeltaTable, paths: TablePaths) -> list[str]:
-    """Let queries read a table, and return the files that DuckDB opens for it.
-
-    DuckDB reads files of this machine itself, which takes a tenth of the CPU that Arrow takes to decode whole row
-    groups. Arrow reads other storage, and tables with partitions, whose columns are not in the files.
-    """
+    """Let queries read a table, and return the files that DuckDB opens for it. Arrow reads a table with partitions,
+    whose columns are not in its files."""
     data = delta.to_pyarrow_dataset()
-    files = [f"{paths.table(name)}/{each.path}" for each in data.get_fragments()]
-    if not files or not paths.are_read_by_duckdb(name) or delta.metadata().partition_columns:
+    files = [] if delta.metadata().partition_columns else duckdb_files(paths, name, data)
+    if not files:
         connection.register(name, data)
         return []
     connection.execute("create schema if not exists columns")  # the columns of each table: files may lack some
     connection.register("found", data.schema.empty_table())
     connection.execute(f'create table columns."{name}" as select * from found')  # noqa: S608  # our own name
     connection.unregister("found")
-    listed = ", ".join("'" + file.replace("'", "''") + "'" for file in files)
-    names = ", ".join(f'"{column}"' for column in data.schema.names)
-    connection.execute(
-        f'create temp view "{name}" as select {names} from (select * from columns."{name}" '  # noqa: S608
-        f"union all by name select * from read_parquet([{listed}], union_by_name = true))"
-    )
+    names, relation = ", ".join(f'"{column}"' for column in data.schema.names), of_files(f'columns."{name}"', files)
+    connection.execute(f'create temp view "{name}" as select {names} from {relation}')  # noqa: S608
     return files
 
 

@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
+from shore.delta.datasets import duckdb_files, of_files
 from shore.delta.table_errors import no_tables_error, open_table, unreadable_table_error
 from shore.jobs.checkpoint import has_begun
 from shore.jobs.status import IN_TROUBLE, JobStatus, read_status
@@ -37,13 +38,6 @@ from shore.tables.model import TIME, time_of
 Row: TypeAlias = dict[str, Any]
 
 MEMORY: Final = "1GB"
-_OF_FILES: Final = """
-select {columns} from (
-    select * from found
-    union all by name select * from read_parquet($files, union_by_name = true) where {column} = $value
-)
-"""
-"""The empty table ``found`` has the columns and types that files may lack."""
 
 
 class Slices:
@@ -76,8 +70,6 @@ class Slices:
     def load(self, name: str, column: str, value: str, *, as_: str, without: Collection[str] = ()) -> None:
         """Read the rows of a table with this value in a column, once for all queries that follow.
 
-        Arrow decodes whole row groups to find the rows; DuckDB needs a tenth of the time, but reads local files only.
-
         Args:
             as_: Its name in queries.
             without: Columns that are not read; null.
@@ -91,14 +83,12 @@ class Slices:
             f"case when false then {each} end as {each}" if each in without else each
             for each in TABLES[name].plain_schema.names
         )
-        statement, values = f"select {columns} from found", {}  # noqa: S608
-        if name in self._opened and self._paths.are_read_by_duckdb(name):
-            files = [f"{self._paths.table(name)}/{each.path}" for each in self._opened[name].get_fragments(condition)]
-            if files:
-                self._connection.register("found", TABLES[name].plain_schema.empty_table())
-                statement = _OF_FILES.format(columns=columns, column=column)
-                values = {"files": files, "value": value}
-        self.run(f"create temp table {as_} as {statement}", **values)
+        rows, values = "found", {}
+        data = self._opened.get(name)
+        if data is not None and (files := duckdb_files(self._paths, name, data, condition)):
+            self._connection.register("found", TABLES[name].plain_schema.empty_table())
+            rows, values = f"{of_files('found', files)} where {column} = $value", {"value": value}
+        self.run(f"create temp table {as_} as select {columns} from {rows}", **values)  # noqa: S608
         self._connection.unregister("found")
 
     def check_any(self) -> None:

@@ -345,14 +345,8 @@ async def test_a_target_that_cannot_tell_now_proves_nothing(code: int, monkeypat
     monkeypatch.setattr(broker, "fetch", fetch)
     two = bytearray(foreign_batch([NewRecord(b"new", timestamp_ms=n) for n in (1, 2)], offset=0))
     source = Source(answer(bytes(two), 2), end=2, log=LOG)
-    async with running(broker) as appender:
-        replica = appender.replica(LOG, Priority.NORMAL)
-        await appender.load_ends([replica])
-        fetcher = fetcher_of(source, appender)
-        fetcher.follow(replica)
-        task = asyncio.create_task(fetcher.run())
+    async with following(source, broker) as replica:
         await asyncio.wait_for(source.exhausted.wait(), 5)
-        task.cancel()
     assert broker.log(*LOG).end == 1
     assert replica.trouble is not None and replica.trouble.state is LogState.UNAVAILABLE
 
