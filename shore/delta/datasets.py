@@ -25,10 +25,9 @@ def open_dataset(paths: TablePaths, table: str) -> Any:
     return DeltaTable(paths.table(table)).to_pyarrow_dataset()
 
 
-def rows(paths: TablePaths, table: Table, found: pc.Expression | None = None) -> pa.Table:
-    """Return a table's rows, all or those that match a filter, with the columns and types of its definition."""
-    names = table.plain_schema.names
-    return open_dataset(paths, table.name).to_table(columns=names, filter=found).cast(table.plain_schema)
+def rows(paths: TablePaths, table: Table) -> pa.Table:
+    """Return a table's rows, with the columns and types of its definition."""
+    return open_dataset(paths, table.name).to_table(columns=table.plain_schema.names).cast(table.plain_schema)
 
 
 def duckdb_files(paths: TablePaths, name: str, data: pads.Dataset, found: pc.Expression | None = None) -> list[str]:
