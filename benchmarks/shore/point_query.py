@@ -1,10 +1,9 @@
-"""Part ``point_query``: one container among 100 million readings, through ``shore.read.sql`` (delta-rs and DuckDB).
+"""Part ``point_query``: one container among 100 million readings, through ``shore.read.sql``.
 
-The table is generated as ingest leaves it, every file with a stretch of time of all boxes, then put together by
-``shore.maintenance``, which is what ``fairlead shore compact`` does: a sort in 1 GB of memory that writes the
-rest aside, several times as much as the table takes. The same query is asked before (once) and after (of many boxes),
-each time as a user asks it: tables are opened, the query runs, all rows of all columns but the payload come back as
-Arrow. ``point_query_seconds`` is the slowest of those after clustering.
+The table is generated as ingest leaves it, every file with a stretch of time of all boxes, then compacted as
+``fairlead shore compact`` does. The same query is asked before (once) and after (of many boxes), each time as a user
+asks it: tables are opened, the query runs, all rows of all columns but the payload come back as Arrow.
+``point_query_seconds`` is the slowest of those after compaction.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from shore.read import sql
 from shore.session import close, spark
 
 _TARGET: Final = 2.0
-_BYTES_A_ROW: Final = 360  # 50 of the table before and after it is put together, and 260 that the sort writes aside
+_BYTES_A_ROW: Final = 60  # the table before and after it is compacted, and what Spark writes aside: 36 were seen
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -42,7 +41,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--point-folder",
         type=Path,
         default=FOLDER,
-        help="a disk for the table and what sorting it writes aside: 36 GB for 100 million readings",
+        help="a disk for the table and what Spark writes aside: 6 GB for 100 million readings",
     )
 
 
@@ -50,7 +49,7 @@ def measure(options: argparse.Namespace, say: Say) -> dict[str, Any]:
     rows, boxes = options.point_rows, options.point_boxes
     options.point_folder.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="fairlead-point-", dir=options.point_folder))
-    os.environ["TMPDIR"] = str(folder)  # delta-rs spills there; memory, where tests have it, has not that much room
+    os.environ["TMPDIR"] = str(folder)  # Spark spills there; memory, where tests have it, has not that much room
     try:
         _check_room(folder, rows)
         return _measure(folder, rows // boxes * boxes, boxes, options.point_queries, say)
