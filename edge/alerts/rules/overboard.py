@@ -86,7 +86,8 @@ class OverboardRule(AlertRule):
     def is_same(self, box: ContainerState, dismissed: Alert, finding: RuleFinding) -> bool:
         """Return whether the signs have gone on since the dismissed alert, without a new kind among them.
 
-        They have gone on if there was never a pause as long as the window, as far as readings are known.
+        They have gone on if no known reading shows, a window later, that they are over. Silence alone does not: many
+        devices report less often, and one with a faulty sensor would raise the alert again with each reading.
         """
         story: _Story | None = box.pending.get(KIND)
         return (

@@ -215,14 +215,22 @@ class InspectionRule(DwellRule):
             return GOOD
         return Deviation("ALARM" if newest.inspection_result == "FAILED" else "WARNING", 0.0, 0)
 
+    def is_same(self, box: ContainerState, dismissed: Alert, finding: RuleFinding) -> bool:
+        """Return whether it is the same inspection with the same result, and no reading was in order since."""
+        lasting = super().is_same(box, dismissed, finding) or finding.causes[0] in dismissed.causes
+        if box.newest is None or not lasting:
+            return False
+        told = self.describe(box, box.newest)
+        return any(each.detail.startswith(told) for each in dismissed.evidence)
+
     def describe(self, box: ContainerState, message: ReadingMessage) -> str:
         newest = newest_inspection(message.reading.inspection)
         if newest is None:
             return "no inspection is known"
         said = {"PASSED": "has expired", "FAILED": "was not passed", "CHECK": "asks for a check"}
+        at = newest.inspection_date.isoformat(" ", "minutes")
         return (
-            f"the inspection before the trip ({newest.inspection_type.lower()}, {newest.inspection_date:%Y-%m-%d}) "
-            f"{said[newest.inspection_result]}"
+            f"the inspection before the trip ({newest.inspection_type.lower()}, {at}) {said[newest.inspection_result]}"
         )
 
 

@@ -64,7 +64,7 @@ def test_an_inspection_that_was_not_passed_is_told_of_booked_cargo_until_one_is(
     voyage.engine.booked(booking())
     [opened] = voyage.see(MINUTE, inspection=[newest, older])
     assert said([opened]) == [("INSPECTION", severity, "OPENED")]
-    assert opened.evidence[0].detail == f"the inspection before the trip (remote, 2026-02-20) {detail}"
+    assert opened.evidence[0].detail == f"the inspection before the trip (remote, 2026-02-20 00:00+00:00) {detail}"
     assert voyage.see(2 * MINUTE) == [], "a reading that does not mention inspections"
     good = inspected("PASSED", "2026-03-01T00:00:00Z", expiryDate="2026-04-01T00:00:00Z")
     assert said(voyage.see(3 * MINUTE, inspection=[newest, good])) == [("INSPECTION", severity, "CLEARED")]

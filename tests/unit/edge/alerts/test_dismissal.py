@@ -17,7 +17,7 @@ from edge.alerts.state import is_by_hand, order_of
 from fairlead.errors import ConfigurationError, RefusedError
 from fairlead.records import decoder, encode
 from fairlead.records.alert import Alert, AlertOrder
-from tests.support.edge.detecting import FALL, MINUTE, NEIGHBOURS, Voyage, booking, message, ms, position
+from tests.support.edge.detecting import FALL, HOUR, MINUTE, NEIGHBOURS, Voyage, booking, message, ms, position
 from tests.support.edge.samples import BOX, NOW
 from tests.unit.edge.alerts.restarting import BOXES, CRASHES, KINDS, STEP, Ship, said
 
@@ -67,6 +67,24 @@ def test_it_is_raised_again_when_it_was_over_and_comes_back() -> None:
     assert voyage.every(10 * MINUTE, 40 * MINUTE, start_s=10 * MINUTE, motion={}) == []
     [again] = voyage.see(50 * MINUTE, **WATER)
     assert again.alert_id != opened.alert_id
+
+
+def test_a_second_inspection_that_fails_is_another_condition() -> None:
+    """A failed inspection that was dismissed is told of no more; a later one that fails too is, on the same day too."""
+
+    def failed(hour: int) -> dict[str, str]:
+        at = f"2026-02-20T{hour:02}:00:00Z"
+        return {"inspectionType": "REMOTE", "inspectionDate": at, "inspectionResult": "FAILED"}
+
+    voyage = Voyage()
+    voyage.engine.booked(booking())
+    [opened] = voyage.see(0, inspection=[failed(9)])
+    dismissed(voyage.engine, opened)
+    assert voyage.every(MINUTE, HOUR, start_s=MINUTE, inspection=[failed(9)]) == []
+    [again] = voyage.see(2 * HOUR, inspection=[failed(15), failed(9)])
+    assert (again.kind, again.state, again.alert_id != opened.alert_id) == ("INSPECTION", "OPENED", True)
+    dismissed(voyage.engine, again)
+    assert voyage.see(3 * HOUR, inspection=[failed(15), failed(9)]) == []
 
 
 def test_a_temperature_alert_that_was_cleared_stays_so_until_the_condition_is_a_new_one() -> None:
