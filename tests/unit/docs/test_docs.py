@@ -153,7 +153,7 @@ def test_the_runbook_names_everything_that_an_operator_may_see() -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_every_field_of_a_topology_is_in_its_page_with_an_example_that_is_taken(name: str) -> None:
-    reference = PAGES["docs/topology.md"] + PAGES["docs/topology-access.md"]
+    reference = "".join(PAGES[f"docs/{page}.md"] for page in ("topology", "topology-shore", "topology-access"))
     section = reference.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
     rows = [re.split(r" \| ", row.strip("| ")) for row in re.findall(r"^\| `.*", section, re.MULTILINE)]
     kinds = get_type_hints(MODELS[name], include_extras=True)
