@@ -66,9 +66,18 @@ class ClockRule(AlertRule):
         return RuleFinding("OPENED", "WARNING", now_ms, (cause,), _says(self.kind, said))
 
     def is_same(self, box: ContainerState, dismissed: Alert, finding: RuleFinding) -> bool:
-        """Return whether the device's clock was wrong in the same way before, and has not been right since."""
+        """Return whether the device's clock was wrong in the same way before, and has not been right since.
+
+        Refused readings are in no log that is read again. After a restart their alert is the same if no reading was
+        stored since it was cleared.
+        """
         story: _Wrong | None = box.pending.get(self.kind)
-        return story is not None and story.counts[story.newest] > 1
+        if story is None:
+            return False
+        now, then = finding.causes[0], dismissed.causes[0]
+        refused = story.newest[1] and (now.device_id, now.log) == (then.device_id, then.log)
+        quiet = box.received_ms <= milliseconds(dismissed.event_date_time)
+        return story.counts[story.newest] > 1 or (refused and quiet)
 
     def _note(self, box: ContainerState, device: str, *, refused: bool) -> None:
         key = device, refused
@@ -132,11 +141,16 @@ class DeviceConflictRule(AlertRule):
         return RuleFinding("OPENED", "WARNING", now, (other.cause(), box.cause(message)), _says(self.kind, detail))
 
     def is_same(self, box: ContainerState, dismissed: Alert, finding: RuleFinding) -> bool:
-        """Return whether the same devices have gone on since the dismissed alert, without a pause of the window."""
+        """Return whether the same devices have gone on since the dismissed alert, without a pause of the window.
+
+        They have gone on as far as is known if the oldest readings known are not that long before the conflict.
+        """
         story: _Conflict | None = box.pending.get(self.kind)
+        known_ms = min(each.first_ms for each in box.heard.values()) + box.limits.device.window
+        unknown_ms = known_ms if box.known_from_ms else 0
         return (
             story is not None
-            and story.since_ms <= milliseconds(dismissed.event_date_time)
+            and story.since_ms <= max(milliseconds(dismissed.event_date_time), unknown_ms)
             and {each.device_id for each in finding.causes} <= {each.device_id for each in dismissed.causes}
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -106,6 +107,49 @@ def test_a_clock_whose_alert_was_cleared_by_hand_is_told_again_only_after_it_was
     assert aboard.hear("one") == []
     [again] = aboard.hear("one", behind=-HOUR)
     assert (again.kind, again.state, again.alert_id != opened.alert_id) == ("CLOCK", "OPENED", True)
+
+
+@pytest.mark.parametrize("paused", [False, True])
+def test_a_conflict_that_was_cleared_by_hand_is_no_news_after_a_restart_much_later(paused: bool) -> None:
+    """The dismissal holds although the conflict began before the oldest reading that is read again.
+
+    It does not hold if these readings show that there was a pause.
+    """
+    readings = [message(n, n * STEP, name=("one", "two")[n % 2]) for n in range(60)]
+    before = AlertEngine("star")
+    [opened] = [alert for seen in readings[:11] for alert in before.judge_reading(seen, seen.log, seen.device_ms)]
+    [ended] = before.dismiss(order_for(opened, "known", NOW), ms(10 * STEP))
+    tail = readings[-28:]
+    if paused:
+        tail[4:22] = [message(n, n * STEP, name="one") for n in range(36, 54)]
+    engine = AlertEngine("star")
+    for alert in (opened, ended):
+        engine.restore(alert)
+    raised = [
+        alert
+        for n, seen in enumerate(tail)
+        for alert in engine.recall(seen, seen.log, ms(0), received_ms=seen.device_ms, sure=n >= 14)
+    ]
+    next_one = message(60, 60 * STEP, name="one")
+    raised += engine.judge_reading(next_one, next_one.log, next_one.device_ms)
+    assert [alert.kind for alert in raised] == (["DEVICE_CONFLICT"] if paused else [])
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_clock_that_is_refused_and_whose_alert_was_cleared_by_hand_is_no_news_after_a_restart(stored: bool) -> None:
+    """The refused readings are in no log that is read again. A reading that was stored since was right in between."""
+    cause = Cause(log="deadletters.star", offset=-1, device_id="one", boot_id=1, sequence=1)
+    before = AlertEngine("star")
+    [opened] = before.refused(BOX, cause, "2090", ms(0))
+    [ended] = before.dismiss(order_for(opened, "known", NOW), ms(0))
+    engine = AlertEngine("star")
+    for alert in (opened, ended):
+        engine.restore(alert)
+    if stored:
+        seen = message(2, HOUR, name="one")
+        assert engine.recall(seen, seen.log, ms(HOUR), received_ms=ms(HOUR)) == []
+    again = engine.refused(BOX, msgspec.structs.replace(cause, sequence=3), "2090", ms(2 * HOUR))
+    assert [alert.kind for alert in again] == (["CLOCK"] if stored else [])
 
 
 def test_a_clock_that_is_refused_after_its_alert_was_cleared_by_hand_is_told() -> None:
