@@ -62,13 +62,25 @@ async def run_procedure(steps: Steps[T], carry_out: Callable[[Action], Awaitable
 
 
 class StrayDrainer:
-    """Drains strays for the writers of containers' logs."""
+    """Drains strays for the writers of containers' logs.
 
-    def __init__(self, protocol: CustodyProtocol, strays: Strays, tails: TailReader, metrics: Metrics) -> None:
+    Args:
+        go_back: Takes a strays log, an offset and an error: its strays from there on wait, because a batch is damaged.
+    """
+
+    def __init__(
+        self,
+        protocol: CustodyProtocol,
+        strays: Strays,
+        tails: TailReader,
+        metrics: Metrics,
+        go_back: Callable[[str, int, CorruptBatch], None],
+    ) -> None:
         self._protocol = protocol
         self._strays = strays
         self._tails = tails
         self._metrics = metrics
+        self._go_back = go_back
         self._asking: dict[str, ContainerWriter] = {}  # writers that wait for a drain, by log
         self._draining: Batcher[str, _Rest | None] = Batcher(self._drain_all, moment=0.02, most=10_000)
         self._stuck: dict[str, _Rest] = {}  # logs that make no progress in the present pass
@@ -122,23 +134,30 @@ class StrayDrainer:
         waiting: dict[str, list[LogEntry[MessageId]]] = {}
         size = 0
         left = {log: len(offsets) for log, offsets in wanted.items()}  # strays not found yet, by log
-        start = min(min(offsets) for offsets in wanted.values())
-        async for record in self._tails.records(topic, start, end):
-            stray = readable(record)
-            if stray is None or stray.log in stuck or record.offset not in wanted.get(stray.log, ()):
-                continue
-            left[stray.log] -= 1
-            identity = records.identity(stray.payload)
-            if identity is None:
-                continue
-            entry = LogEntry(records.drained(stray, record, topic), identity, kept=True)
-            waiting.setdefault(stray.log, []).append(entry)
-            size += len(stray.payload)
-            if size > _HELD_BYTES:
-                stuck |= await self._store(waiting)
-                waiting, size = {}, 0
+        position = min(min(offsets) for offsets in wanted.values())
+        damage: CorruptBatch | None = None
+        try:
+            async for record in self._tails.records(topic, position, end):
+                position = record.offset + 1
+                stray = readable(record)
+                if stray is None or stray.log in stuck or record.offset not in wanted.get(stray.log, ()):
+                    continue
+                left[stray.log] -= 1
+                identity = records.identity(stray.payload)
+                if identity is None:
+                    continue
+                entry = LogEntry(records.drained(stray, record, topic), identity, kept=True)
+                waiting.setdefault(stray.log, []).append(entry)
+                size += len(stray.payload)
+                if size > _HELD_BYTES:
+                    stuck |= await self._store(waiting)
+                    waiting, size = {}, 0
+        except CorruptBatch as error:
+            damage = error
         stuck |= await self._store({log: entries for log, entries in waiting.items() if log not in stuck})
-        if missing := sum(count for log, count in left.items() if log not in stuck):
+        if damage is not None:
+            self._go_back(topic, position, damage)  # last, so that the procedure sees where the index ends now
+        elif missing := sum(count for log, count in left.items() if log not in stuck):
             self._metrics.strays_gone += missing
             log.error("%s: %d strays were deleted from the copy here before they were drained", topic, missing)
         return stuck
@@ -163,8 +182,13 @@ class StrayDrainer:
 
     async def _find(self, log: str, topic: str, start: int, end: int) -> list[KeptReading]:
         found: list[KeptReading] = []
-        async for record in self._tails.records(topic, start, end):
-            stray = readable(record)
-            if stray is not None and stray.log == log and (kept := kept_reading(record, stray)) is not None:
-                found.append(kept)
+        position = start
+        try:
+            async for record in self._tails.records(topic, start, end):
+                position = record.offset + 1
+                stray = readable(record)
+                if stray is not None and stray.log == log and (kept := kept_reading(record, stray)) is not None:
+                    found.append(kept)
+        except CorruptBatch as error:
+            self._go_back(topic, position, error)
         return found

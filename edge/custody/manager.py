@@ -21,6 +21,7 @@ from edge.site_kafka import SiteKafka
 from edge.site_logs import custody_logs, fixed_logs
 from edge.strays.store import StrayBook, Strays
 from edge.writer_registry import AlertWriter, Settlement, SiteCustody, WriterRegistry
+from fairlead.kafka.protocol.errors import CorruptBatch
 from fairlead.kafka.protocol.record import Record
 from fairlead.records.custody import CUSTODY_ORDERS
 from topologies.ledger_trust import Believer
@@ -66,7 +67,7 @@ class CustodyManager:
             nonce=lambda: uuid.uuid4().hex,
             disbelieve=believer.refusal,
         )
-        self._drainer = StrayDrainer(self.protocol, self.strays, kafka.tails, metrics)
+        self._drainer = StrayDrainer(self.protocol, self.strays, kafka.tails, metrics, self._go_back)
         self.writers = WriterRegistry(logs, kafka, SiteCustody(holdings, self.book, self._drainer), alerts, settlement)
         self._receiver = Receiver(
             kafka.cluster, kafka.appender, self.protocol, custody_logs(topology), believer, self.writers
@@ -114,6 +115,17 @@ class CustodyManager:
         waits = self.book.add_record(topic, record)
         if waits is not None and not at_start:
             self.writers.drain_soon(waits)
+
+    def _go_back(self, topic: str, offset: int, error: CorruptBatch) -> None:
+        """Let the strays behind a damaged batch of another site's strays log wait until a broker has it whole.
+
+        Raises:
+            CorruptBatch: the strays log is this site's own.
+        """
+        if topic == self.strays.log:
+            raise error
+        self._other_strays.stop_before(topic, offset, error)
+        self.book.go_back(topic, offset)
 
     def _warn_of_lost_sites(self) -> None:
         """Log an error about logs whose holder is not in the topology (any more): no site can grant them."""

@@ -1200,7 +1200,7 @@ class CustodyProtocol:
                 stuck.update((yield CopyStrays(strays, end, offsets)) or ())
             for topic in wanted:
                 if self.holdings.term(topic) == terms[topic] > 0 and topic not in stuck:
-                    index.drained(topic, upto=end)
+                    index.drained(topic, upto=min(end, index.end))  # before ``end``: a batch there is damaged
 
 
 class EventResult(Enum):

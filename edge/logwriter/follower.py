@@ -87,6 +87,17 @@ class LogFollower:
             except CorruptBatch as error:
                 self._stop_before(tp, self._positions[tp], error)
 
+    def stop_before(self, topic: str, offset: int, error: CorruptBatch) -> None:
+        """Go back to a damaged batch that another reader of the log has met; read on once a broker has it whole.
+
+        The records from ``offset`` on are then passed on again.
+        """
+        tp = TP(topic)
+        self._stop_before(tp, offset, error)
+        self._positions[tp] = offset
+        if self._tail is not None:
+            self._tail.remove(tp)
+
     def _stop_before(self, tp: TP, position: int, error: CorruptBatch) -> None:
         if tp.topic in self._essential:
             raise error

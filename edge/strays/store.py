@@ -11,6 +11,7 @@ import contextlib
 import datetime as dt
 import logging
 from array import array
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Set
 from typing import Final, NamedTuple
@@ -136,7 +137,7 @@ class StrayIndex:
         if log not in self._ever:
             return None
         kept = self.kept.get(log)
-        return kept.offsets[0] if kept is not None else self.end
+        return kept.offsets[0] if kept is not None else max(self.end, self.done(log))
 
     def drained(self, log: str, *, upto: int) -> None:
         """Drop the log's strays before offset ``upto``: the log has them now."""
@@ -160,6 +161,16 @@ class StrayIndex:
     def done(self, log: str) -> int:
         """Return the offset before which the index may leave out the log's strays; 0 if it has them all."""
         return self._done.get(log, 0)
+
+    def go_back(self, offset: int) -> None:
+        """Drop the strays from ``offset`` on, of all logs: the strays log cannot be read there now."""
+        self.end = min(self.end, offset)
+        for log, kept in tuple(self.kept.items()):
+            left = bisect_left(kept.offsets, offset)
+            self.waiting -= len(kept.offsets) - left
+            del kept.offsets[left:], kept.received[left:]
+            if not left:
+                del self.kept[log]
 
     def forget(self, log: str) -> None:
         """Drop one log from the index; the caller then reads its strays again from further back."""
@@ -429,6 +440,10 @@ class StrayBook:
             return False
         index.add(log, *kept)
         return True
+
+    def go_back(self, topic: str, offset: int) -> None:
+        """Drop the strays of another site's strays log from ``offset`` on, where it is damaged now."""
+        self._others[topic].go_back(offset)
 
     def floor(self, log: str, topic: str) -> int:
         """Return the offset before which one strays log is drained for a log, according to the log's newest marker."""

@@ -29,6 +29,7 @@ from fairlead.kafka.protocol.record import NewRecord, Record
 from fairlead.kafka.protocol.types import TP, LogPosition
 from fairlead.records import encode
 from fairlead.records.custody import CUSTODY_ORDERS, CustodyEntry, CustodyOrder, RefusalEntry
+from fairlead.records.edge import Stray
 from tests.support.edge.port import Port, copied, granted_by_sydney, running
 from tests.support.edge.samples import BOX_LOG, IMO, NOW, NOW_MS, reading
 from tests.support.kafka.fake_broker import FakeCluster, until
@@ -328,6 +329,38 @@ async def test_a_damaged_ledger_of_another_site_holds_up_only_what_it_may_say(
         await until(lambda: port.failures or port.holdings.state("containers." + other) is CustodyState.HELD)
         await until(lambda: port.failures or not port.metrics.unread)
         assert port.failures == []
+
+
+@pytest.mark.parametrize("seized", [False, True])
+async def test_a_strays_log_of_another_site_that_is_damaged_after_it_was_read_holds_up_only_what_is_behind(
+    fake: FakeCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, seized: bool
+) -> None:
+    """Drains read it again, as does the search for strays after a seizure; it is told once, and goes on when whole."""
+    monkeypatch.setattr(follower, "_LOOK_FOR_LOGS", 0.01)
+    strays = "strays.sydney"
+    copied(fake, strays, *(encode(Stray(log=BOX_LOG, payload=reading(n), received_date_time=NOW)) for n in range(3)))
+    async with running(fake) as port:
+        damage(fake.logs[strays], 2)
+        if seized:
+            log = fake.log(BOX_LOG)
+            for term in (17, 18):
+                marker = marker_record(b"m%d" % term, timestamp_ms=1)
+                assert log.append(term_batch([marker], term=term, offset=log.end, marker=log.end))[0] == 0
+            given = granted_by_sydney(17, 0, "sydney", "SEIZURE"), granted_by_sydney(18, 1, "tokyo", "DISC", NOW + HOUR)
+            copied(fake, "custody.sydney", *given)
+        else:
+            port.put_event("GTIN", "gate-in")
+        await until(lambda: port.failures or port.metrics.unread == {strays})
+        for sequence in (5, 6):
+            await port.until_state(CustodyState.HELD)
+            before = port.metrics.readings
+            port.put_reading(sequence)
+            await until(lambda before=before: port.failures or port.metrics.readings > before)  # type: ignore[misc]
+        assert (port.failures, await port.readings(), port.metrics.strays_gone) == ([], [0, 5, 6], 0)
+        assert caplog.text.count(f"{strays} is not read beyond offset 2") == 1
+        damage(fake.logs[strays], 2)
+        await until(lambda: port.failures or (port.metrics.drained == 3 and not port.metrics.unread))
+        assert (port.failures, await port.readings()) == ([], [0, 5, 6, 1, 2])
 
 
 async def test_a_bridge_does_not_start_with_a_damaged_ledger_of_its_own(fake: FakeCluster) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import given
@@ -60,7 +61,7 @@ class Site:
         book = self.book = StrayBook(self.strays, (), self.holdings.view)
         protocol = CustodyProtocol(self.holdings, book, sites=(), now=lambda: NOW, nonce=lambda: "n")
         kafka: Any = self.kafka
-        self.drainer = StrayDrainer(protocol, self.strays, kafka, self.metrics)
+        self.drainer = StrayDrainer(protocol, self.strays, kafka, self.metrics, mock.Mock())
         self.writer = ContainerWriter(
             BOX_LOG,
             self.kafka,

@@ -99,6 +99,20 @@ def test_what_was_drained_before_is_not_learnt_again(book: StrayBook, view: Cust
     assert book.wait_for(A)
 
 
+def test_what_is_behind_a_damaged_batch_counts_as_drained_only_where_it_was(book: StrayBook) -> None:
+    """The next marker lets no site append a stray a second time, nor leave one out that waits behind the damage."""
+    for offset, log in enumerate((A, B, A, B)):
+        book.add_record(OTHER, stray(log, offset, offset))
+    index = dict(book.indexes())[OTHER]
+    index.drained(B, upto=4)
+    book.go_back(OTHER, 1)
+    assert (list(index.offsets(A)), index.waiting, book.drained(A), book.drained(B)) == ([0], 1, {OTHER: 0}, {OTHER: 4})
+    index.drained(A, upto=index.end)
+    assert (book.wait_for(A), book.drained(A)) == (False, {OTHER: 1})
+    assert book.add_record(OTHER, stray(A, 2, 2)) == A
+    assert (list(index.offsets(A)), book.drained(A)) == ([2], {OTHER: 2})
+
+
 def test_events_fillers_and_nonsense_are_nobodys_strays(book: StrayBook) -> None:
     """Events, fillers and invalid records are not counted as readings that wait."""
     book.add_record(OTHER, stray(A, 0, 0, event=True))
