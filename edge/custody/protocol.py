@@ -1106,6 +1106,8 @@ class CustodyProtocol:
                 return False  # an append of this site's earlier term is still in flight; try again at the next check
             case Misplaced() if result.fields.get("term", grant.term) < grant.term:
                 return False  # the copy has an older term that a seizure has cut off: it will be rebuilt
+            case Misplaced(fields={"term": grant.term, "marker": grant.marker}):
+                pass  # this site's own records follow the marker: no broker served the log when the bridge started
             case Fenced() | Misplaced() | FatalBrokerError():
                 self.holdings.mark_broken(grant.log)
                 log.error(

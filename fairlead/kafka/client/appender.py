@@ -154,7 +154,8 @@ class Appender:
 
         Raises:
             Fenced: a later term exists.
-            Misplaced: the log does not end with that marker (yet); ``fields`` say where it ends and in which term.
+            Misplaced: the log does not end with that marker (yet); ``fields`` say where it ends, in which term, and
+                where that term's marker is.
         """
         found = (await self.adopt_many({log: term}))[log]
         if isinstance(found, FairleadError):
@@ -266,12 +267,13 @@ def _adopted(log: TP, term: int, found: LogPosition | BrokerError | None) -> Log
     if found is not None and found.term > term:
         return fenced(log, term, found.term)
     if found is None or found.term != term or found.marker != found.end - 1:
-        end, now = (0, 0) if found is None else (found.end, found.term)
+        end, now, marker = found or (0, 0, -1)
         return Misplaced(
             f"log {log} does not end with the marker of term {term}: it ends at {end} in term {now}",
             hint="wait until the replica has the marker, then adopt again",
             log=str(log),
             end=end,
             term=now,
+            marker=marker,
         )
     return found

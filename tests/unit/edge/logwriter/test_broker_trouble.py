@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
 from unittest.mock import AsyncMock
@@ -193,10 +194,12 @@ async def _drained(port: Port) -> None:
     writer.enqueue(Barrier(writer.prepare))
 
 
-async def test_a_log_without_a_leader_keeps_no_bridge_from_starting(fake: FakeCluster) -> None:
+async def test_a_log_without_a_leader_keeps_no_bridge_from_starting(
+    fake: FakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
     """A bridge starts although a log that it holds has no leader, keeps its readings, and takes it up later.
 
-    Meanwhile the log is blocked, so the alert LOG_BLOCKED names it.
+    Meanwhile the log is blocked, so the alert LOG_BLOCKED names it. Nothing is wrong with the log when it is back.
     """
     other = "BIGU1000010"
     async with running(fake) as port:
@@ -220,6 +223,7 @@ async def test_a_log_without_a_leader_keeps_no_bridge_from_starting(fake: FakeCl
         fake.logs[BOX_LOG].leader = 0
         await until(lambda: port.failures or port.metrics.drained == 1)
         assert (port.failures, await port.readings(), blocked()) == ([], [0, 1], False)
+        assert [each.getMessage() for each in caplog.records if each.levelno >= logging.ERROR] == []
 
 
 async def test_many_logs_without_a_leader_are_one_line_of_the_log_at_the_start(

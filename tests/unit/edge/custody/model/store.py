@@ -273,7 +273,8 @@ class Store:
         if position is not None and position.term > term:
             raise Fenced(f"term {position.term} is open")
         if position is None or position.term != term or position.marker != position.end - 1:
-            raise Misplaced("it does not end with that marker", term=0 if position is None else position.term)
+            _, now, marker = position or (0, 0, -1)
+            raise Misplaced("it does not end with that marker", term=now, marker=marker)
         self.stopped.discard(log)
         return position
 

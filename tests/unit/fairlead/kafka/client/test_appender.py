@@ -607,8 +607,9 @@ async def test_adopting_needs_the_marker_at_the_end(fake: FakeCluster, appender:
     log.append(term_batch([marker("2")], term=2, offset=1, marker=1))
     assert await appender.adopt(A, term=2) == LogPosition(2, 2, 1)
     log.append(term_batch([record("x")], term=2, offset=2, marker=1))
-    with pytest.raises(Misplaced):
+    with pytest.raises(Misplaced) as behind:
         await appender.adopt(A, term=2)
+    assert (behind.value.fields["end"], behind.value.fields["term"], behind.value.fields["marker"]) == (3, 2, 1)
     log.append(term_batch([marker("3")], term=3, offset=3, marker=3))
     with pytest.raises(Fenced):
         await appender.adopt(A, term=2)
