@@ -504,7 +504,7 @@ class CustodyProtocol:
             # A known event was carried out before, and the log has moved on since: the message was only sent again.
             return EventOutcome(EventResult.REPEATED if known else EventResult.REFUSED, error=error)
         except FairleadError as error:
-            if not error.retriable and not isinstance(error, LostCustodyError):
+            if not error.retriable and not isinstance(error, LostCustodyError | CorruptBatch):
                 raise
             return EventOutcome(EventResult.WAITS, error=error)
         return EventOutcome(
@@ -661,7 +661,7 @@ class CustodyProtocol:
         grant = self._known(topic)
         try:
             position: LogPosition = yield AdoptTerm(topic, grant.term)
-        except (Misplaced, BrokerError) as error:
+        except (Misplaced, BrokerError, CorruptBatch) as error:
             raise ReplicaBehindError(
                 f"{self.site} cannot open {topic} again: its copy does not end where the box left the system "
                 f"({error.what})",
@@ -767,7 +767,7 @@ class CustodyProtocol:
         try:
             position, last = yield from self._end_of_copy(transfer.log)
             return (yield from self._enter_stored_seizure(transfer, position, last))
-        except SeizureError:
+        except (SeizureError, CorruptBatch):
             return False
 
     def _enter_stored_seizure(self, transfer: Transfer, position: LogPosition, last: Marker | None) -> Steps[bool]:
@@ -1108,7 +1108,7 @@ class CustodyProtocol:
                 return False  # the copy has an older term that a seizure has cut off: it will be rebuilt
             case Misplaced(fields={"term": grant.term, "marker": grant.marker}):
                 pass  # this site's own records follow the marker: no broker served the log when the bridge started
-            case Fenced() | Misplaced() | FatalBrokerError():
+            case Fenced() | Misplaced() | FatalBrokerError() | CorruptBatch():
                 self.holdings.mark_broken(grant.log)
                 log.error(
                     "%s: cannot take over the log, given to this site in term %d: %s", grant.log, grant.term, result

@@ -214,7 +214,7 @@ class DivergenceSalvage:
         self._term_writer = term_writer
         self._protocol = term_writer.protocol
         self._writers = writers
-        self._damaged: dict[str, Stale] = {}  # tails that cannot be read; another start tries again
+        self._damaged: dict[str, Stale | None] = {}  # tails that cannot be read; told once
 
     async def run(self) -> None:
         """Check seized logs every ``EVERY`` seconds, until cancelled."""
@@ -230,15 +230,23 @@ class DivergenceSalvage:
         done = 0
         view = self._protocol.view
         for topic, stale in (await stale_copies(self._cluster, view, tuple(view.seized()))).items():
+            if isinstance(stale, CorruptBatch):
+                self._tell(topic, None, "whether a seizure cut off readings cannot be known", stale)
+                continue
             if self._protocol.is_returned(topic, stale) or self._damaged.get(topic) == stale:
                 continue
             try:
                 await self._writers.box(topic).run_alone(partial(self._return_tail, topic))
                 done += 1
             except CorruptBatch as error:
-                self._damaged[topic] = stale
-                log.error("%s: a seizure cut off readings that cannot be kept: %s", self._protocol.site, error)
+                self._tell(topic, stale, "a seizure cut off readings that cannot be kept", error)
         return done
+
+    def _tell(self, topic: str, stale: Stale | None, what: str, error: CorruptBatch) -> None:
+        """Log once that a copy is damaged, in its stale tail or where it must be looked at to find one (None)."""
+        if topic not in self._damaged or self._damaged[topic] != stale:
+            log.error("%s: %s: %s", self._protocol.site, what, error)
+        self._damaged[topic] = stale
 
     async def _return_tail(self, topic: str) -> None:
         """Keep the readings of one copy beyond the seizure as strays. Runs as a barrier of the log's writer."""

@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from edge.custody.drain import run_procedure
 from edge.custody.protocol import (
@@ -47,9 +47,16 @@ from edge.writer_registry import WriterRegistry, ledger_key
 from fairlead.custody.superseded import stale_copies
 from fairlead.errors import FairleadError
 from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.client.reader import batches_of
 from fairlead.kafka.convention import is_marker, time_ms
-from fairlead.kafka.protocol.batch import split
-from fairlead.kafka.protocol.errors import OFFSET_OUT_OF_RANGE, BrokerError, UnreadableRecords, broker_error
+from fairlead.kafka.protocol.errors import (
+    OFFSET_OUT_OF_RANGE,
+    BrokerError,
+    CorruptBatch,
+    UnreadableRecords,
+    WireError,
+    broker_error,
+)
 from fairlead.kafka.protocol.record import NewRecord, Record, decode_batch
 from fairlead.kafka.protocol.types import TP, FetchedPartition, LogPosition
 from fairlead.records import UNREADABLE, decoder, headers
@@ -156,7 +163,10 @@ class TermWriter:
             case GiveUpLog(log, error):
                 return self._writers.box(log).lose(error)
             case FindStaleTail(log):
-                return (await stale_copies(self._kafka.cluster, self.protocol.view, [log])).get(log)
+                stale = (await stale_copies(self._kafka.cluster, self.protocol.view, [log])).get(log)
+                if isinstance(stale, CorruptBatch):
+                    raise stale
+                return stale
             case KeepTail(log, start, end):
                 return await self._keep_tail(log, start, end)
             case StoreStrays() | RememberLogs() | CopyStrays() | FindStrays():
@@ -221,6 +231,9 @@ def _as_it_came(record: Record) -> NewRecord:
 
 # -- stored markers
 
+_Batch: TypeAlias = bytes | BrokerError | CorruptBatch | None
+"""A stored batch, the error of its log, or None where no batch begins at the offset."""
+
 
 class Markers:
     """Reads the stored batches of markers. Calls at the same time share requests.
@@ -230,8 +243,8 @@ class Markers:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._finder: Batcher[tuple[str, int], bytes | BrokerError | None] = Batcher(partial(self._find, seconds=_SOON))
-        self._unserved: Batcher[tuple[str, int], bytes | BrokerError | None] = Batcher(self._find)
+        self._finder: Batcher[tuple[str, int], _Batch] = Batcher(partial(self._find, seconds=_SOON))
+        self._unserved: Batcher[tuple[str, int], _Batch] = Batcher(self._find)
 
     async def batch(self, topic: str, offset: int) -> bytes:
         """Return the batch that begins at ``offset``, which must be stored; wait until it can be read."""
@@ -250,9 +263,9 @@ class Markers:
         found = await self._finder.ask((topic, offset))
         if isinstance(found, BrokerError) and found.retriable:
             found = await self._unserved.ask((topic, offset))
-        if isinstance(found, BrokerError):
-            if found.code == OFFSET_OUT_OF_RANGE:
-                return None
+        if isinstance(found, BrokerError) and found.code == OFFSET_OUT_OF_RANGE:
+            return None
+        if isinstance(found, WireError):
             raise found
         return found
 
@@ -262,11 +275,11 @@ class Markers:
 
     async def _find(
         self, wanted: list[tuple[str, int]], seconds: float | None = None
-    ) -> Mapping[tuple[str, int], bytes | BrokerError | None]:
+    ) -> Mapping[tuple[str, int], _Batch]:
         """Fetch the batches that begin at these offsets; None for those that do not exist, an error for its log."""
         once = dict(wanted)
         left = dict(once)
-        found: dict[tuple[str, int], bytes | BrokerError | None] = dict.fromkeys(wanted)
+        found: dict[tuple[str, int], _Batch] = dict.fromkeys(wanted)
 
         async def fetch() -> dict[TP, FetchedPartition]:
             positions = {TP(topic): offset for topic, offset in left.items()}
@@ -279,10 +292,13 @@ class Markers:
                 part, offset = answers[TP(topic)], left.pop(topic)
                 if part.error_code:
                     found[topic, offset] = broker_error(part.error_code, TP(topic))
-                for view in split(part.records):
-                    if view.header.base_offset == offset:
-                        found[topic, offset] = bytes(part.records[view.start : view.stop])
-                        break
+                try:
+                    for view in batches_of(TP(topic), part):
+                        if view.header.base_offset == offset:
+                            found[topic, offset] = bytes(part.records[view.start : view.stop])
+                            break
+                except CorruptBatch as error:
+                    found[topic, offset] = error
             if not answered:
                 break  # a full answer leaves out logs, but never the first one: no other log has such a record
         twice = [pair for pair in wanted if once[pair[0]] != pair[1]]  # other offsets of the same logs

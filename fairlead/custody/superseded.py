@@ -11,9 +11,10 @@ from typing import NamedTuple
 from fairlead.custody.view import CustodyView, Seizure
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.client.guard import read_positions
+from fairlead.kafka.client.reader import batches_of
 from fairlead.kafka.convention import FIRST_TERM, PRODUCER_ID, is_ours
-from fairlead.kafka.protocol.batch import BatchHeader, Buffer, parse_header, split
-from fairlead.kafka.protocol.errors import OFFSET_OUT_OF_RANGE, broker_error
+from fairlead.kafka.protocol.batch import BatchHeader, Buffer, parse_header
+from fairlead.kafka.protocol.errors import OFFSET_OUT_OF_RANGE, CorruptBatch, broker_error
 from fairlead.kafka.protocol.types import TP, LogPosition
 
 _ONE_BATCH = 1  # bytes: a broker sends at least one whole batch
@@ -46,8 +47,11 @@ def overtaken(seizures: Sequence[Seizure], header: BatchHeader) -> Seizure | Non
     return next((each for each in seizures if term < each.term and header.next_offset > each.marker), None)
 
 
-async def copies(cluster: Cluster, view: CustodyView, logs: Iterable[str]) -> Mapping[str, Copy]:
+async def copies(cluster: Cluster, view: CustodyView, logs: Iterable[str]) -> Mapping[str, Copy | CorruptBatch]:
     """Return a site's copies of those logs that were seized at any time; leave out copies that are missing or empty.
+
+    The result has the error of a copy that is damaged where it is looked at, since nobody knows then whether it is
+    stale.
 
     A copy is stale when its record at the offset of a seizure's marker is of an older term. Its last term does not
     prove as much: a later marker may have been appended after the stale part, because a broker accepts the first record
@@ -59,7 +63,7 @@ async def copies(cluster: Cluster, view: CustodyView, logs: Iterable[str]) -> Ma
     """
     seized = {TP(topic) for topic in logs if view.seizures(topic)}
     here = {TP(topic) for topic in await cluster.topics([tp.topic for tp in seized], refresh=True)} if seized else set()
-    found: dict[str, Copy] = {}
+    found: dict[str, Copy | CorruptBatch] = {}
     positions: dict[TP, LogPosition] = {}
     left: dict[TP, list[Seizure]] = {}
     for tp, position in (await read_positions(cluster, here)).items():
@@ -68,6 +72,8 @@ async def copies(cluster: Cluster, view: CustodyView, logs: Iterable[str]) -> Ma
             positions[tp] = position
             below = [each for each in view.seizures(tp.topic) if each.marker < position.end]
             left[tp] = sorted(below, key=lambda each: each.marker)
+        elif isinstance(position, CorruptBatch):
+            found[tp.topic] = position
 
     def stale_from(tp: TP, cut: int) -> None:
         newest = view.seizures(tp.topic)[-1].term
@@ -77,28 +83,40 @@ async def copies(cluster: Cluster, view: CustodyView, logs: Iterable[str]) -> Ma
         terms = await _terms_at(cluster, {tp: below[0].marker for tp, below in left.items()})
         for tp, below in left.items():
             seizure, there = below.pop(0), terms.get(tp)
-            if FIRST_TERM <= (positions[tp].term if there is None else there) < seizure.term:
+            if isinstance(there, CorruptBatch):
+                found[tp.topic] = there
+                below.clear()
+            elif FIRST_TERM <= (positions[tp].term if there is None else there) < seizure.term:
                 stale_from(tp, seizure.marker)
                 below.clear()
-    for tp in await _begun_amid(cluster, [tp for tp in positions if _may_be_begun_amid(found[tp.topic], view, tp)]):
-        stale_from(tp, 0)
+    asked = [tp for tp in positions if _may_be_begun_amid(found[tp.topic], view, tp)]
+    for tp, begun_amid in (await _begun_amid(cluster, asked)).items():
+        if isinstance(begun_amid, CorruptBatch):
+            found[tp.topic] = begun_amid
+        elif begun_amid:
+            stale_from(tp, 0)
     return found
 
 
-async def stale_copies(cluster: Cluster, view: CustodyView, logs: Iterable[str]) -> Mapping[str, Stale]:
-    """Return those of these logs whose copy here is stale; raises as ``copies``."""
-    return {log: each.stale for log, each in (await copies(cluster, view, logs)).items() if each.stale is not None}
+async def stale_copies(cluster: Cluster, view: CustodyView, logs: Iterable[str]) -> Mapping[str, Stale | CorruptBatch]:
+    """Return those of these logs whose copy here is stale, or damaged; otherwise as ``copies``."""
+    found: dict[str, Stale | CorruptBatch] = {}
+    for log, each in (await copies(cluster, view, logs)).items():
+        known = each if isinstance(each, CorruptBatch) else each.stale
+        if known is not None:
+            found[log] = known
+    return found
 
 
-async def batches_at(cluster: Cluster, offsets: Mapping[TP, int]) -> dict[TP, Buffer]:
+async def batches_at(cluster: Cluster, offsets: Mapping[TP, int]) -> dict[TP, Buffer | CorruptBatch]:
     """Return the stored batch at each of these offsets or, where there is none, the next batch.
 
-    Leaves out logs that begin later or end before.
+    Leaves out logs that begin later or end before. The result has the error of a batch with a damaged header.
 
     Raises:
         BrokerError, ConnectionLost: the site's Kafka cannot be asked.
     """
-    found: dict[TP, Buffer] = {}
+    found: dict[TP, Buffer | CorruptBatch] = {}
     left = dict(offsets)
     while left:
         answers = await cluster.fetch(left, max_wait_ms=0, partition_max_bytes=_ONE_BATCH)
@@ -107,28 +125,45 @@ async def batches_at(cluster: Cluster, offsets: Mapping[TP, int]) -> dict[TP, Bu
             part = answers[tp]
             if part.error_code and part.error_code != OFFSET_OUT_OF_RANGE:
                 raise broker_error(part.error_code, tp)
-            for view in split(part.records):
-                if view.header.last_offset >= offsets[tp]:
-                    found[tp] = part.records[view.start : view.stop]
-                    break
+            try:
+                for view in batches_of(tp, part):
+                    if view.header.last_offset >= offsets[tp]:
+                        found[tp] = part.records[view.start : view.stop]
+                        break
+            except CorruptBatch as error:
+                found[tp] = error
         # A full answer leaves out logs, but never the first one; an empty answer means that no log has such a record.
         left = {tp: at for tp, at in left.items() if answered and tp not in answered}
     return found
 
 
-async def _terms_at(cluster: Cluster, offsets: Mapping[TP, int]) -> dict[TP, int]:
+async def _terms_at(cluster: Cluster, offsets: Mapping[TP, int]) -> dict[TP, int | CorruptBatch]:
     """Return the terms of the records at these offsets, 0 for a record of no term; leave out missing records."""
-    headers = {tp: parse_header(batch) for tp, batch in (await batches_at(cluster, offsets)).items()}
-    return {tp: each.producer_epoch if each.producer_id == PRODUCER_ID else 0 for tp, each in headers.items()}
+    return {
+        tp: each if isinstance(each, CorruptBatch) else each.producer_epoch if each.producer_id == PRODUCER_ID else 0
+        for tp, each in (await _headers_at(cluster, offsets)).items()
+    }
 
 
-def _may_be_begun_amid(copy: Copy, view: CustodyView, tp: TP) -> bool:
+def _may_be_begun_amid(copy: Copy | CorruptBatch, view: CustodyView, tp: TP) -> bool:
     """Whether the copy may begin in the middle of a term; not if it is valid beyond the newest seizure."""
+    if isinstance(copy, CorruptBatch):
+        return False
     return copy.stale is not None or copy.end <= view.seizures(tp.topic)[-1].marker
 
 
-async def _begun_amid(cluster: Cluster, logs: Iterable[TP]) -> list[TP]:
-    """Return those of these logs whose record at offset 0 is not the first of its term."""
-    wanted = dict.fromkeys(logs, 0)
-    headers = {tp: parse_header(batch) for tp, batch in (await batches_at(cluster, wanted)).items()} if wanted else {}
-    return [tp for tp, each in headers.items() if each.base_offset == 0 and is_ours(each) and each.base_sequence > 0]
+async def _begun_amid(cluster: Cluster, logs: Iterable[TP]) -> dict[TP, bool | CorruptBatch]:
+    """Return whether these logs' record at offset 0 is not the first of its term; leave out logs that begin later."""
+    return {
+        tp: each
+        if isinstance(each, CorruptBatch)
+        else each.base_offset == 0 and is_ours(each) and each.base_sequence > 0
+        for tp, each in (await _headers_at(cluster, dict.fromkeys(logs, 0))).items()
+    }
+
+
+async def _headers_at(cluster: Cluster, offsets: Mapping[TP, int]) -> dict[TP, BatchHeader | CorruptBatch]:
+    return {
+        tp: each if isinstance(each, CorruptBatch) else parse_header(each)
+        for tp, each in (await batches_at(cluster, offsets)).items()
+    }

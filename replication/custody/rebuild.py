@@ -22,7 +22,7 @@ from fairlead.errors import FairleadError, UnavailableError
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.convention import is_ours, marker_offset
 from fairlead.kafka.protocol.batch import Buffer, parse_header
-from fairlead.kafka.protocol.errors import BrokerError
+from fairlead.kafka.protocol.errors import BrokerError, CorruptBatch
 from fairlead.kafka.protocol.types import TP, TopicPartition
 from replication.batch.batch_diff import conflict
 from replication.batch.prepared import same_marker
@@ -50,7 +50,7 @@ async def find_sources(
         begins = await _current_at(source, view, logs)
         good = {tp for tp in begins if starts.get(tp, 0) >= logs[tp].cut}
         joined = {tp for tp, begin in begins.items() if tp not in good and begin <= starts.get(tp, 0)}
-        same = await common_at(source, target, {tp: logs[tp].cut - 1 for tp in joined})
+        same, damaged = await common_at(source, target, {tp: logs[tp].cut - 1 for tp in joined})
     except FairleadError as error:
         log.info("%s: looking for logs that were seized: %s", site, error.what)
         return set(), {}
@@ -59,12 +59,12 @@ async def find_sources(
         for tp, begin in begins.items()
         if tp not in good and tp not in joined
     }
-    for tp in joined - same:
+    for tp in joined - same - damaged.keys():
         bad[tp] = (
             f"its record at offset {logs[tp].cut - 1} differs from the one at {site}: an earlier seizure, whose ledger "
             "has not arrived here yet, may have cut off more records"
         )
-    return good | same, bad
+    return good | same, bad | {tp: error.what for tp, error in damaged.items()}
 
 
 async def _current_at(source: Cluster, view: CustodyView, logs: Collection[TP]) -> dict[TP, int]:
@@ -76,23 +76,35 @@ async def _current_at(source: Cluster, view: CustodyView, logs: Collection[TP]) 
     good = [
         tp
         for tp in logs
-        if (copy := there.get(tp.topic)) is not None
+        if isinstance(copy := there.get(tp.topic), Copy)
         and copy.stale is None
         and copy.end > view.seizures(tp.topic)[-1].marker
     ]
     return offsets_only(await source.start_offsets(good)) if good else {}
 
 
-async def common_at(source: Cluster, target: Cluster, offsets: Mapping[TP, int]) -> set[TP]:
-    """Return the logs of which both sites have the same record at the given offset.
+async def common_at(
+    source: Cluster, target: Cluster, offsets: Mapping[TP, int]
+) -> tuple[set[TP], dict[TP, CorruptBatch]]:
+    """Return the logs of which both sites have the same record at the given offset, and those damaged there.
 
     Raises:
         BrokerError, ConnectionLost: one of them cannot be asked.
     """
+    same: set[TP] = set()
+    damaged: dict[TP, CorruptBatch] = {}
     if not offsets:
-        return set()
+        return same, damaged
     there, here = await batches_at(source, offsets), await batches_at(target, offsets)
-    return {tp for tp, at in offsets.items() if tp in here and tp in there and same_at(at, there[tp], here[tp])}
+    for tp in there.keys() & here.keys():
+        one, other = there[tp], here[tp]
+        if isinstance(one, CorruptBatch):
+            damaged[tp] = one
+        elif isinstance(other, CorruptBatch):
+            damaged[tp] = other
+        elif same_at(offsets[tp], one, other):
+            same.add(tp)
+    return same, damaged
 
 
 def same_at(offset: int, source: Buffer, target: Buffer) -> bool:
@@ -191,7 +203,9 @@ class Rebuilder:
         again = set()
         for tp in asked:
             copy = found.get(tp.topic)
-            if copy is not None and copy.stale is not None:
+            if isinstance(copy, CorruptBatch):  # looked at again, as when the cluster cannot be asked
+                log.warning("checking copies of seized logs: %s", copy.what)
+            elif copy is not None and copy.stale is not None:
                 self._stale[tp] = copy.stale, logs[tp]
                 self._stop(appender, tp, copy.stale)
             elif self._is_sound(appender, tp, copy):
@@ -307,7 +321,7 @@ class Rebuilder:
         gone = []
         for tp, rebuild_from in ready.items():
             copy = here.get(tp.topic)
-            if tp.topic not in topics or copy is None or copy.stale != rebuild_from.stale:
+            if tp.topic not in topics or not isinstance(copy, Copy) or copy.stale != rebuild_from.stale:
                 continue
             if not self._is_reported(tp, rebuild_from.stale):
                 continue

@@ -22,8 +22,10 @@ from fairlead.kafka.protocol.errors import (
     UNKNOWN_TOPIC_OR_PARTITION,
     BrokerError,
     ConnectionLost,
+    CorruptBatch,
     Misplaced,
     RequestTimeout,
+    WireError,
     broker_error,
     is_retriable,
 )
@@ -230,7 +232,7 @@ class AppendSender:
                 self._later([queue])
         return False
 
-    def _failed(self, queue: LogQueue, error: BrokerError) -> None:
+    def _failed(self, queue: LogQueue, error: BrokerError | CorruptBatch) -> None:
         if error.retriable:
             self._later([queue])
         else:
@@ -279,7 +281,7 @@ class AppendSender:
         for queue in queues:
             position = found[queue.log]
             mine = queue.owner is owner and queue.position is before[queue.log]
-            if not mine or isinstance(position, BrokerError) or (owner is None and queue.batch is not None):
+            if not mine or isinstance(position, WireError) or (owner is None and queue.batch is not None):
                 continue
             queue.read_over = connections.get(queue.log, (NO_LEADER, 0))
             queue.topic_id = topic_ids.get(queue.log)
@@ -292,7 +294,7 @@ class AppendSender:
         found = await self.look_at(queues, owner)
         for queue in queues:
             position = found[queue.log]
-            if isinstance(position, BrokerError):
+            if isinstance(position, WireError):
                 self._failed(queue, position)
             elif queue.batch is not None:
                 await self._resolve(queue, position)
@@ -301,7 +303,7 @@ class AppendSender:
         """Settle a batch whose outcome is open; a batch that must be sent again stays with its request."""
         try:
             await resolve_position(self._cluster, queue, position)
-        except BrokerError as error:
+        except (BrokerError, CorruptBatch) as error:
             self._failed(queue, error)
             return
         if queue.batch is None:
@@ -333,7 +335,7 @@ async def examine_stored(cluster: Cluster, queue: LogQueue, result: ProduceResul
         False when that cannot be decided now.
 
     Raises:
-        BrokerError: the log cannot be read.
+        BrokerError, CorruptBatch: the log cannot be read.
     """
     batch = queue.in_flight()
     duplicate = result.error_code == 0
@@ -359,7 +361,7 @@ async def resolve_position(cluster: Cluster, queue: LogQueue, found: LogPosition
     Afterwards the batch is stored, or has failed, or remains in ``queue.batch`` to be sent again at that position.
 
     Raises:
-        BrokerError: the log cannot be read.
+        BrokerError, CorruptBatch: the log cannot be read.
     """
     batch = queue.in_flight()
     end = 0 if found is None else found.end

@@ -14,9 +14,10 @@ from fairlead.errors import FairleadError
 from fairlead.kafka.client.append_queue import LogQueue, PendingAppend, again, fenced
 from fairlead.kafka.client.append_sender import AppendSender
 from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.client.guard import Found
 from fairlead.kafka.convention import FIRST_TERM, LAST_TERM
 from fairlead.kafka.protocol.codecs import Codec
-from fairlead.kafka.protocol.errors import BrokerError, Conflict, ConnectionLost, Fenced, Misplaced
+from fairlead.kafka.protocol.errors import Conflict, ConnectionLost, Fenced, Misplaced, WireError
 from fairlead.kafka.protocol.record import NewRecord
 from fairlead.kafka.protocol.types import TP, Appended, LogPosition
 
@@ -59,6 +60,7 @@ class Appender:
 
         Raises:
             BrokerError: the log does not exist, or may not be read.
+            CorruptBatch: its last batch is damaged.
             ConnectionLost: no broker can be reached.
         """
         return (await self.positions([log]))[log]
@@ -67,14 +69,14 @@ class Appender:
         """Return the ``position`` of many logs, with a few requests.
 
         Raises:
-            BrokerError: for the first log that cannot be read.
+            BrokerError, CorruptBatch: for the first log that cannot be read.
         """
         queues = [self._queue(log) for log in logs]
         fresh = await self._sender.look_at([queue for queue in queues if not self._sender.is_current(queue)])
         result: dict[TP, LogPosition | None] = {}
         for queue in queues:
             found = fresh.get(queue.log, queue.position)
-            if isinstance(found, BrokerError):
+            if isinstance(found, WireError):
                 raise found
             result[queue.log] = found
         return result
@@ -195,6 +197,7 @@ class Appender:
 
         Raises:
             BrokerError: the log does not exist, or may not be read.
+            CorruptBatch: its last batch is damaged.
             Conflict: appends to it are under way.
         """
         found = (await self.renew_all([log]))[log]
@@ -260,9 +263,9 @@ class Appender:
         return queue
 
 
-def _adopted(log: TP, term: int, found: LogPosition | BrokerError | None) -> LogPosition | FairleadError:
+def _adopted(log: TP, term: int, found: Found) -> LogPosition | FairleadError:
     """Return the position of a log that may be taken over in ``term``, or the error that forbids it."""
-    if isinstance(found, BrokerError):
+    if isinstance(found, WireError):
         return found
     if found is not None and found.term > term:
         return fenced(log, term, found.term)

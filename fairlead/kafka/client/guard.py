@@ -12,16 +12,17 @@ from typing import Final
 
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.client.connection import backoff
+from fairlead.kafka.client.reader import batches_of
 from fairlead.kafka.convention import PRODUCER_ID, is_ours, marker_offset, sequence
-from fairlead.kafka.protocol.batch import BatchHeader, split
-from fairlead.kafka.protocol.errors import OFFSET_OUT_OF_RANGE, BrokerError, broker_error
+from fairlead.kafka.protocol.batch import BatchHeader
+from fairlead.kafka.protocol.errors import OFFSET_OUT_OF_RANGE, BrokerError, CorruptBatch, WireError, broker_error
 from fairlead.kafka.protocol.fetch_codec import failed
 from fairlead.kafka.protocol.types import TP, LogPosition, ProducerState
 
 UNKNOWN_TERM: Final = 0
 SETTLE_SECONDS: Final = 5.0  # wait so long for appends above the high watermark; then the committed tail decides
 
-Found = LogPosition | None | BrokerError
+Found = LogPosition | None | BrokerError | CorruptBatch
 
 
 def position_of(end: int, tail: BatchHeader) -> LogPosition:
@@ -48,7 +49,7 @@ def agree(one: LogPosition, other: LogPosition) -> bool:
 
 
 async def read_positions(cluster: Cluster, logs: Collection[TP]) -> dict[TP, Found]:
-    """Return each log's position as it is now; None when the log is empty.
+    """Return each log's position as it is now; None when the log is empty, and its error when it cannot be read.
 
     Sends ListOffsets and DescribeProducers for all logs at once. Reads the last batch of a log whose producer state is
     missing, which has several replicas, or whose end has moved meanwhile.
@@ -106,7 +107,7 @@ async def _read(cluster: Cluster, logs: list[TP], found: dict[TP, Found], *, pat
         else:
             read[log], remembered[log] = end, None
     for log, tail in (await tails(cluster, read)).items():
-        if isinstance(tail, BrokerError):
+        if isinstance(tail, WireError):
             found[log] = tail
             continue
         position = LogPosition(read[log], UNKNOWN_TERM, -1) if tail is None else position_of(read[log], tail)
@@ -118,9 +119,12 @@ async def _read(cluster: Cluster, logs: list[TP], found: dict[TP, Found], *, pat
     return uncommitted
 
 
-async def tails(cluster: Cluster, ends: dict[TP, int]) -> dict[TP, BatchHeader | BrokerError | None]:
-    """Return the header of each log's last batch; None where the log ends at ``ends`` but has no batch left."""
-    found: dict[TP, BatchHeader | BrokerError | None] = {}
+async def tails(cluster: Cluster, ends: dict[TP, int]) -> dict[TP, BatchHeader | BrokerError | CorruptBatch | None]:
+    """Return the header of each log's last batch; None where the log ends at ``ends`` but has no batch left.
+
+    The result has the error of a log that cannot be read, or whose batch there is damaged.
+    """
+    found: dict[TP, BatchHeader | BrokerError | CorruptBatch | None] = {}
     left = dict(ends)
     while left:
         answers = await cluster.fetch({log: end - 1 for log, end in left.items()}, max_wait_ms=0)
@@ -130,8 +134,11 @@ async def tails(cluster: Cluster, ends: dict[TP, int]) -> dict[TP, BatchHeader |
             elif content.error_code:
                 found[log] = broker_error(content.error_code, log)
             else:
-                for view in split(content.records):
-                    found[log] = view.header  # the last batch wins; if the answer was full, ask again
+                try:
+                    for view in batches_of(log, content):
+                        found[log] = view.header  # the last batch wins; if the answer was full, ask again
+                except CorruptBatch as error:
+                    found.setdefault(log, error)  # behind a whole batch, it was appended meanwhile
         left = {log: end for log, end in left.items() if log not in found}
     return found
 
@@ -140,7 +147,7 @@ async def stored_at(cluster: Cluster, log: TP, offset: int, *, wait: float = 0.0
     """Return the header of the stored batch that contains ``offset``; None when there is none after ``wait`` seconds.
 
     Raises:
-        BrokerError: the log cannot be read.
+        BrokerError, CorruptBatch: the log cannot be read.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + wait
@@ -149,7 +156,7 @@ async def stored_at(cluster: Cluster, log: TP, offset: int, *, wait: float = 0.0
         content = (await cluster.fetch({log: offset}, max_wait_ms=wait_ms)).get(log, failed(OFFSET_OUT_OF_RANGE))
         if content.error_code and content.error_code != OFFSET_OUT_OF_RANGE:
             raise broker_error(content.error_code, log)
-        for view in split(content.records):
+        for view in batches_of(log, content):
             if view.header.base_offset <= offset < view.header.next_offset:
                 return view.header
         left = deadline - loop.time()

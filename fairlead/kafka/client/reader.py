@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from typing import Final, NamedTuple, Self
 
 from fairlead.kafka.client.cluster import Cluster
@@ -30,9 +30,26 @@ def decode_fetched(log: TP, content: FetchedPartition, offset: int) -> tuple[lis
     Raises:
         CorruptBatch: the first batch's bytes are damaged. The error names the log.
     """
-    try:
+    with _naming(log):
         return _decode(content, offset)
-    except CorruptBatch as error:  # many logs are read together
+
+
+def batches_of(log: TP, content: FetchedPartition) -> Iterator[BatchView]:
+    """Yield one log's complete fetched batches, as ``split`` does.
+
+    Raises:
+        CorruptBatch: a header is damaged. The error names the log.
+    """
+    with _naming(log):
+        yield from split(content.records)
+
+
+@contextlib.contextmanager
+def _naming(log: TP) -> Iterator[None]:
+    """Name the log in the error of a damaged batch: many logs are read together."""
+    try:
+        yield
+    except CorruptBatch as error:
         hint = error.hint or f"make a broker that has {log} whole its leader"
         raise CorruptBatch(f"{log}: {error.what}", hint=hint, log=str(log), **error.fields) from error
 

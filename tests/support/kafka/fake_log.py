@@ -133,10 +133,12 @@ def put(log: FakeLog, *records: NewRecord) -> None:
     assert log.append(term_batch(records, term=1, offset=log.end, marker=0))[0] == 0
 
 
-def damage(log: FakeLog, place: int = -1) -> None:
-    """Flip a bit in one of the stored batches, or flip it back, as a disk does and a repair."""
+def damage(log: FakeLog, place: int = -1, *, at: int = -1) -> None:
+    """Flip a bit in byte ``at`` of one of the stored batches, or flip it back, as a disk does and a repair."""
     header, data = log.batches[place]
-    log.batches[place] = header, data[:-1] + bytes([data[-1] ^ 1])
+    changed = bytearray(data)
+    changed[at] ^= 1
+    log.batches[place] = header, bytes(changed)
 
 
 def begin(fake: FakeCluster, log: str, *values: bytes) -> None:

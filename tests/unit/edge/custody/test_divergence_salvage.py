@@ -22,6 +22,7 @@ from fairlead.custody.view import CustodyView
 from fairlead.kafka.client.appender import Appender
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.convention import marker_record, term_batch
+from fairlead.kafka.protocol.batch import MAGIC_AT
 from fairlead.kafka.protocol.record import NewRecord
 from fairlead.records.custody import CustodyEntry, ReturnEntry, ledger_entries
 from tests.support.edge.samples import BOX_LOG, NOW, reading
@@ -66,10 +67,10 @@ class Ship:
         assert isinstance(entry, ReturnEntry)
         self.reports.append(entry)
 
-    def seized(self, term: int, marker: int) -> None:
+    def seized(self, term: int, marker: int, log: str = BOX_LOG) -> None:
         self.view.apply(
             CustodyEntry(
-                log=BOX_LOG,
+                log=log,
                 term=term,
                 marker_offset=marker,
                 from_site="star",
@@ -178,6 +179,23 @@ async def test_a_damaged_copy_is_left_as_it_is_and_stops_nobody(
     again.seized(17, 3)
     assert await again.salvage.salvage_copies() == 1
     assert again.kept == [3, 4, 5]
+
+
+async def test_a_copy_whose_header_is_damaged_keeps_no_other_from_being_saved(
+    fake: FakeCluster, ship: Ship, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody knows where its stale part begins; that is told once."""
+    other = "containers.BIGU1000010"
+    for log in (BOX_LOG, other):
+        copy(fake.log(log), 5)
+        ship.seized(17, 3, log)
+    damage(fake.logs[BOX_LOG], 3, at=MAGIC_AT)
+    assert await ship.salvage.salvage_copies() == 1
+    assert await ship.salvage.salvage_copies() == 0
+    assert [each.log for each in ship.reports] == [other]
+    assert caplog.text.count(f"{BOX_LOG}: a record batch has format") == 1
+    damage(fake.logs[BOX_LOG], 3, at=MAGIC_AT)
+    assert await ship.salvage.salvage_copies() == 1
 
 
 async def test_what_its_place_in_the_copy_said_of_a_reading_is_not_kept(fake: FakeCluster, ship: Ship) -> None:

@@ -8,9 +8,10 @@ import pytest
 
 from edge.custody.term_writer import Markers
 from fairlead.kafka.client.cluster import Cluster
-from fairlead.kafka.protocol.errors import BrokerError
+from fairlead.kafka.protocol.batch import MAGIC_AT
+from fairlead.kafka.protocol.errors import BrokerError, CorruptBatch
 from tests.support.kafka.fake_broker import FETCH, METADATA, FakeCluster, until
-from tests.support.kafka.fake_log import A, B, marker, put
+from tests.support.kafka.fake_log import A, B, damage, marker, put
 
 
 async def test_a_log_that_is_not_served_holds_up_no_other(fake: FakeCluster, cluster: Cluster) -> None:
@@ -32,6 +33,20 @@ async def test_a_log_that_is_not_served_holds_up_no_other(fake: FakeCluster, clu
     finally:
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
+        await markers.close()
+
+
+async def test_a_log_whose_header_is_damaged_holds_up_no_other(fake: FakeCluster, cluster: Cluster) -> None:
+    """Markers of many logs are read with one request, and the error names the log."""
+    for log in (A, B):
+        put(fake.log(log.topic), marker(log.topic))
+    damage(fake.logs[A.topic], at=MAGIC_AT)
+    markers = Markers(cluster)
+    try:
+        broken, found = await asyncio.gather(*(markers.find(each.topic, 0) for each in (A, B)), return_exceptions=True)
+        assert found == fake.logs[B.topic].batches[0][1]
+        assert isinstance(broken, CorruptBatch) and broken.what.startswith("log.a: a record batch has format")
+    finally:
         await markers.close()
 
 

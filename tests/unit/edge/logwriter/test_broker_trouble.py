@@ -25,6 +25,7 @@ from edge.messages import MessageId
 from fairlead.kafka.client.appender import Appender
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.convention import marker_record, term_batch
+from fairlead.kafka.protocol.batch import MAGIC_AT
 from fairlead.kafka.protocol.errors import CorruptBatch, Fenced
 from fairlead.kafka.protocol.record import NewRecord, Record
 from fairlead.kafka.protocol.types import TP, LogPosition
@@ -251,6 +252,25 @@ async def test_a_damaged_marker_without_an_entry_keeps_no_bridge_from_starting(f
     damage(log)
     async with running(fake) as port:
         assert (port.state(), port.failures) == (CustodyState.BROKEN, [])
+
+
+async def test_a_log_whose_last_header_is_damaged_keeps_no_bridge_from_starting(fake: FakeCluster) -> None:
+    """The ends of all logs are read together, once the broker has forgotten who wrote last."""
+    other = "BIGU1000010"
+    async with running(fake) as port:
+        for event_id, number in (("one", "BIGU1000005"), ("two", other)):
+            port.put_event("GTIN", event_id, number=number)
+            port.put_reading(0, number)
+        await until(lambda: port.metrics.readings == 2)
+    for number in ("BIGU1000005", other):
+        fake.logs["containers." + number].forget_producers()
+    damage(fake.logs[BOX_LOG], at=MAGIC_AT)
+    async with running(fake) as port:
+        await port.until_state(CustodyState.BROKEN)
+        for number in ("BIGU1000005", other):
+            port.put_reading(1, number)
+        await until(lambda: port.failures or (port.metrics.readings, port.metrics.strays) == (1, 1))
+        assert (port.failures, await port.readings("containers." + other)) == ([], [0, 1])
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,8 @@ from fairlead.custody.superseded import Stale, copies, stale_copies
 from fairlead.custody.view import CustodyView
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.convention import filler_batch, marker_record, term_batch
+from fairlead.kafka.protocol.batch import MAGIC_AT
+from fairlead.kafka.protocol.errors import CorruptBatch
 from fairlead.kafka.protocol.record import NewRecord
 from fairlead.kafka.protocol.types import TP
 from fairlead.records.custody import CustodyEntry, ReturnEntry
@@ -26,7 +28,7 @@ from replication.states import LogState, LogTrouble
 from replication.target.appender import TargetAppender
 from replication.target.mirror import MirrorPartition
 from tests.support.kafka.fake_broker import FakeCluster, running
-from tests.support.kafka.fake_log import FakeLog
+from tests.support.kafka.fake_log import FakeLog, damage
 from topologies.model import Priority
 
 LOG = "boxes.BIGU1000005"
@@ -109,7 +111,9 @@ class Site:
         return found
 
     async def stale(self) -> Stale | None:
-        return (await stale_copies(self.cluster, self.view, [LOG])).get(LOG)
+        found = (await stale_copies(self.cluster, self.view, [LOG])).get(LOG)
+        assert not isinstance(found, CorruptBatch)
+        return found
 
 
 class FakeWriter:
@@ -210,6 +214,19 @@ async def test_nothing_is_deleted_while_an_earlier_seizure_is_not_known_here(sit
     assert await site.step() == []  # more must be kept than was reported
     assert "has not kept them" in site.trouble.cause
     site.reported(33, 1, 4)
+    assert await site.step() == [LOG]
+
+
+async def test_a_source_whose_record_before_the_cut_is_damaged_gives_nothing_back(site: Site) -> None:
+    """The copy's cause says so; other logs of the source are looked at all the same."""
+    fill(site.here.log(LOG), (1, "abcd"))
+    fill(site.there.log(LOG), (1, "ab"), (17, "x"))
+    site.seized(17, 3)
+    site.reported(17, 3, 5)
+    damage(site.there.logs[LOG], 2, at=MAGIC_AT)
+    assert await site.step() == []
+    assert f"because {LOG}: a record batch has format" in site.trouble.cause
+    damage(site.there.logs[LOG], 2, at=MAGIC_AT)
     assert await site.step() == [LOG]
 
 

@@ -14,12 +14,13 @@ from fairlead.kafka.client import append_sender as module
 from fairlead.kafka.client.appender import Appender
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.convention import PRODUCER_ID, term_batch
-from fairlead.kafka.protocol.batch import parse_header
+from fairlead.kafka.protocol.batch import MAGIC_AT, parse_header
 from fairlead.kafka.protocol.errors import (
     AuthenticationFailed,
     BrokerError,
     Conflict,
     ConnectionLost,
+    CorruptBatch,
     Fenced,
     Misplaced,
     WireError,
@@ -37,7 +38,7 @@ from tests.support.kafka.fake_broker import (
     running,
     until,
 )
-from tests.support.kafka.fake_log import FakeLog, marker, record, stored
+from tests.support.kafka.fake_log import FakeLog, damage, marker, record, stored
 
 A, B = TP("log.a"), TP("log.b")
 
@@ -633,6 +634,21 @@ async def test_many_logs_are_adopted_with_the_requests_of_one(fake: FakeCluster,
     assert asked < 10
     assert await appender.append(logs[0], [record("x")], term=2) == Appended(2, 1)
     assert await appender.adopt_many({}) == {}
+
+
+async def test_a_log_whose_last_header_is_damaged_stops_no_other(fake: FakeCluster, appender: Appender) -> None:
+    """The last batches of many logs are read with one request, once the broker has forgotten who wrote them."""
+    for tp in (A, B):
+        log = fake.log(tp.topic)
+        log.append(term_batch([marker(tp.topic)], term=1, offset=0, marker=0))
+        log.forget_producers()
+    damage(fake.logs[A.topic], at=MAGIC_AT)
+    appends = [appender.append(tp, [record("x")]) for tp in (A, B)]
+    broken, appended = await asyncio.gather(*appends, return_exceptions=True)
+    assert isinstance(broken, CorruptBatch) and broken.what.startswith("log.a: a record batch has format")
+    assert appended == Appended(1, 1)
+    found = await appender.renew_all([A, B])
+    assert isinstance(found[A], CorruptBatch) and found[B] == LogPosition(2, 1, 0)
 
 
 async def test_caller_may_name_the_term_it_believes_in(fake: FakeCluster, appender: Appender) -> None:
