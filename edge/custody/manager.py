@@ -124,8 +124,7 @@ class CustodyManager:
         """
         if topic == self.strays.log:
             raise error
-        self._other_strays.stop_before(topic, offset, error)
-        self.book.go_back(topic, offset)
+        self._other_strays.stop_before(topic, self.book.go_back(topic, offset), error)
 
     def _warn_of_lost_sites(self) -> None:
         """Log an error about logs whose holder is not in the topology (any more): no site can grant them."""

@@ -1190,6 +1190,7 @@ class CustodyProtocol:
             grants = {topic: self.view.grant(topic) for topic in wanted}
             since = {topic: each.drained_since + 1 for topic, each in grants.items() if each is not None}
             stuck.update((yield RememberLogs(since)) or ())
+            end = min(end, index.end)  # a damaged batch may have been met before it meanwhile
             # Logs may have been granted to other sites meanwhile: their strays were drained first, and wait no longer.
             # Strays that have come meanwhile wait for the next pass.
             offsets = {
@@ -1202,7 +1203,7 @@ class CustodyProtocol:
                 stuck.update((yield CopyStrays(strays, end, offsets)) or ())
             for topic in wanted:
                 if self.holdings.term(topic) == terms[topic] > 0 and topic not in stuck:
-                    index.drained(topic, upto=min(end, index.end))  # before ``end``: a batch there is damaged
+                    index.drained(topic, upto=min(end, index.end))  # or by the copying
 
 
 class EventResult(Enum):

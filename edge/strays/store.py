@@ -441,9 +441,15 @@ class StrayBook:
         index.add(log, *kept)
         return True
 
-    def go_back(self, topic: str, offset: int) -> None:
-        """Drop the strays of another site's strays log from ``offset`` on, where it is damaged now."""
-        self._others[topic].go_back(offset)
+    def go_back(self, topic: str, offset: int) -> int:
+        """Drop the strays of another site's strays log from ``offset`` on, where it is damaged now.
+
+        Returns:
+            Where to read on. A reader that began further on may meet the same damage after another one.
+        """
+        index = self._others[topic]
+        index.go_back(offset)
+        return index.end
 
     def floor(self, log: str, topic: str) -> int:
         """Return the offset before which one strays log is drained for a log, according to the log's newest marker."""

@@ -68,15 +68,15 @@ class ClockRule(AlertRule):
     def is_same(self, box: ContainerState, dismissed: Alert, finding: RuleFinding) -> bool:
         """Return whether the device's clock was wrong in the same way before, and has not been right since.
 
-        Refused readings are in no log that is read again. After a restart their alert is the same if no reading was
-        stored since it was cleared.
+        Refused readings are in no log that is read again. After a restart their alert is the same if the last reading
+        stored in this stay came before it was cleared.
         """
         story: _Wrong | None = box.pending.get(self.kind)
         if story is None:
             return False
         now, then = finding.causes[0], dismissed.causes[0]
         refused = story.newest[1] and (now.device_id, now.log) == (then.device_id, then.log)
-        quiet = box.received_ms <= milliseconds(dismissed.event_date_time)
+        quiet = 0 < box.received_ms <= milliseconds(dismissed.event_date_time)
         return story.counts[story.newest] > 1 or (refused and quiet)
 
     def _note(self, box: ContainerState, device: str, *, refused: bool) -> None:

@@ -77,3 +77,18 @@ def test_strays_that_come_during_the_pass_are_left_to_the_next(drained: bool) ->
         with pytest.raises(StopIteration):
             drain.send(None)
     assert list(tokyo.index.offsets(LOG)) == [5]
+
+
+def test_strays_behind_a_damaged_batch_that_is_whole_again_before_the_pass_ends_still_wait() -> None:
+    """Another reader meets the damage while the logs are remembered, and the strays come back while others are copied:
+    this pass did not copy them."""
+    tokyo = Tokyo()
+    tokyo.index.add(LOG, 5, MessageId("d1", 1, 1))
+    drain = tokyo.protocol.drain([LOG])
+    assert [type(each) for each in (next(drain), drain.send(None))] == [StoreStrays, RememberLogs]
+    tokyo.index.go_back(5)
+    assert drain.send(None) == CopyStrays(STRAYS, 5, {LOG: frozenset({4})})
+    tokyo.index.add(LOG, 5, MessageId("d1", 1, 1))
+    with pytest.raises(StopIteration):
+        drain.send(None)
+    assert list(tokyo.index.offsets(LOG)) == [5]

@@ -387,6 +387,31 @@ async def test_a_strays_log_of_another_site_that_is_damaged_after_it_was_read_ho
         assert (port.failures, await port.readings()) == ([], [0, 5, 6, 1, 2])
 
 
+async def test_two_readers_that_meet_one_damaged_batch_of_strays_leave_none_out(
+    fake: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second reader begins inside the batch: what the first has left waits all the same."""
+    monkeypatch.setattr(follower, "_LOOK_FOR_LOGS", 0.01)
+    strays = "strays.sydney"
+    copied(fake, strays)
+    log = fake.logs[strays]
+    waiting = [
+        NewRecord(encode(Stray(log=BOX_LOG, payload=reading(n), received_date_time=NOW)), timestamp_ms=NOW_MS)
+        for n in range(3)
+    ]
+    assert log.append(term_batch(waiting, term=1, offset=log.end, marker=0))[0] == 0
+    fake.change()
+    async with running(fake) as port:
+        damage(log, 1)
+        drainer = port.custody._drainer
+        await asyncio.gather(drainer._find(BOX_LOG, strays, 1, 4), drainer._find("containers.other", strays, 3, 4))
+        damage(log, 1)
+        await until(lambda: not port.metrics.unread)
+        port.put_event("GTIN", "gate-in")
+        await until(lambda: port.failures or port.metrics.drained == 3)
+        assert (port.failures, await port.readings()) == ([], [0, 1, 2])
+
+
 async def test_a_bridge_does_not_start_with_a_damaged_ledger_of_its_own(fake: FakeCluster) -> None:
     """It would not know which orders it has answered, nor what it has returned."""
     async with running(fake) as port:
