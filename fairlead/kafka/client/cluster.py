@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 from fairlead.kafka.client.connection import Connection, backoff, body_at
+from fairlead.kafka.client.fetch_session import FetchSession
 from fairlead.kafka.client.metadata import NO_LEADER, MetadataCache, TopicChanges
 from fairlead.kafka.client.pool import Pool
 from fairlead.kafka.endpoint import Endpoint, KafkaEndpoint
@@ -28,9 +29,6 @@ from fairlead.kafka.protocol.errors import (
 )
 from fairlead.kafka.protocol.metadata_codec import TopicListing, decode_response, metadata_request
 from fairlead.kafka.protocol.types import TP, Coded, FetchedPartition, ProduceResult, ProducerState, TopicInfo
-
-if TYPE_CHECKING:
-    from fairlead.kafka.client.fetch_session import FetchSession
 
 T = TypeVar("T")
 
@@ -595,10 +593,9 @@ class Cluster:
 
     def fetch_session(self, *, isolation: int = 0) -> FetchSession:
         """Return a session with its own connections, so that its long polls block no other request."""
-        from fairlead.kafka.client.fetch_session import FetchSession
-
         self._sessions += 1
-        return FetchSession(self, role=f"session {self._sessions}", isolation=isolation)
+        role = f"session {self._sessions}"
+        return FetchSession(self.pool, self.metadata, self.refresh, self.by_leader, role=role, isolation=isolation)
 
 
 async def until_served(

@@ -13,11 +13,13 @@ After an answer that came too late, the session asks again and waits longer (``P
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from fairlead.kafka.client.connection import Connection, backoff, body_at
-from fairlead.kafka.client.metadata import NO_LEADER
+from fairlead.kafka.client.metadata import NO_LEADER, MetadataCache
+from fairlead.kafka.client.pool import Pool
 from fairlead.kafka.protocol import fetch_codec
 from fairlead.kafka.protocol.errors import (
     FETCH_SESSION_ID_NOT_FOUND,
@@ -34,10 +36,6 @@ from fairlead.kafka.protocol.errors import (
 from fairlead.kafka.protocol.fetch_codec import EPOCH_NONE, EPOCH_OPEN, NO_SESSION, FetchAnswer, Wanted
 from fairlead.kafka.protocol.types import TP, FetchedPartition
 from fairlead.waiting import Patience
-
-if TYPE_CHECKING:
-    from fairlead.kafka.client.cluster import Cluster
-
 
 Partition = tuple[bytes, int]  # (topic id, partition number)
 
@@ -147,12 +145,25 @@ class FetchSession:
     Every poll returns a log's data again until ``set`` moves its position or ``forget`` drops the log.
     """
 
-    def __init__(self, cluster: Cluster, *, role: str, isolation: int) -> None:
-        self._cluster = cluster
-        self._patience = Patience(cluster.request_timeout)
+    def __init__(
+        self,
+        pool: Pool,
+        metadata: MetadataCache,
+        refresh: Callable[[Collection[str]], Awaitable[None]],
+        by_leader: Callable[[Iterable[TP]], Awaitable[dict[int, list[TP]]]],
+        *,
+        role: str,
+        isolation: int,
+    ) -> None:
+        """``refresh`` and ``by_leader`` are the cluster's."""
+        self._pool = pool
+        self._metadata = metadata
+        self._refresh = refresh
+        self._by_leader = by_leader
+        self._patience = Patience(pool.request_timeout)
         self._role = role
         self._isolation = isolation
-        self._rack = cluster.endpoint.rack
+        self._rack = pool.endpoint().rack
         self._rack_from = 0.0  # on the loop's clock: until then the leaders are not told the rack
         self._preferred: dict[TP, int] = {}  # followers that leaders named
         self._leaders_at = 0.0  # when all of them are given up, on the loop's clock
@@ -248,7 +259,7 @@ class FetchSession:
             if session.has_changes and not request.done():
                 request.cancel()
                 del self._requests[node]
-                self._cluster.pool.drop(self._role, node)
+                self._pool.drop(self._role, node)
                 session.reset(session.session_id)
 
     async def close(self) -> None:
@@ -263,10 +274,10 @@ class FetchSession:
         self._requests.clear()
         self._sessions.clear()
         self._home.clear()
-        self._cluster.pool.close_role(self._role)
+        self._pool.close_role(self._role)
 
     async def _say_goodbye(self, node: int, session: BrokerSession) -> None:
-        connection = self._cluster.pool.ready(self._role, node)
+        connection = self._pool.ready(self._role, node)
         if connection is None:
             return
         body = self._body([], [], session.session_id, EPOCH_NONE, 0, 0, 0)
@@ -285,8 +296,8 @@ class FetchSession:
             return
         suspect = {log.topic for log in due if log in self._failing}
         if suspect:
-            await self._cluster.refresh(suspect)
-        found = await self._cluster.by_leader(due)
+            await self._refresh(suspect)
+        found = await self._by_leader(due)
         groups: dict[int, list[TP]] = {}
         for leader, logs in found.items():
             for log in logs:
@@ -294,7 +305,7 @@ class FetchSession:
                     node = leader if leader == NO_LEADER else self._preferred.get(log, leader)
                     groups.setdefault(node, []).append(log)
         for log in groups.pop(NO_LEADER, ()):
-            code = self._cluster.metadata.why_no_leader(log)
+            code = self._metadata.why_no_leader(log)
             if is_retriable(code):
                 self._delay(log, code)
             else:
@@ -304,7 +315,7 @@ class FetchSession:
             if session is None:
                 session = self._sessions[node] = BrokerSession()
             for log in logs:
-                topic_id = self._cluster.metadata.topic_id(log.topic)
+                topic_id = self._metadata.topic_id(log.topic)
                 if topic_id is None or self._ids.setdefault(log, topic_id) != topic_id:
                     self._report(log, UNKNOWN_TOPIC_ID, results)
                     continue
@@ -385,10 +396,10 @@ class FetchSession:
     async def _request(
         self, node: int, session: BrokerSession, wait_ms: int, max_bytes: int, partition_max_bytes: int
     ) -> FetchAnswer:
-        connection: Connection = await self._cluster.pool.get(self._role, node)
+        connection: Connection = await self._pool.get(self._role, node)
         wanted, forgotten = session.next_request(self._offsets)
         body = self._body(wanted, forgotten, session.session_id, session.epoch, wait_ms, max_bytes, partition_max_bytes)
-        seconds = max(self._cluster.request_timeout, self._patience.seconds) + wait_ms / 1000
+        seconds = max(self._pool.request_timeout, self._patience.seconds) + wait_ms / 1000
         frame = await connection.send(fetch_codec.API_KEY, fetch_codec.VERSION, [body], seconds=seconds)
         self.seconds = connection.seconds
         self.received += len(frame) + 4

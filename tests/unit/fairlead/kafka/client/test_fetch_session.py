@@ -351,7 +351,6 @@ async def test_a_log_that_is_forgotten_while_its_leader_is_asked_for(
     fake.log("log.a").append(batch(0))
     if known:
         fake.log("log.b")
-    session = cluster.fetch_session()
     ask = cluster.by_leader
 
     async def slow(logs: Iterable[TP]) -> dict[int, list[TP]]:
@@ -360,6 +359,7 @@ async def test_a_log_that_is_forgotten_while_its_leader_is_asked_for(
         return found
 
     monkeypatch.setattr(cluster, "by_leader", slow)
+    session = cluster.fetch_session()
     session.set(A, 0)
     session.set(B, 0)
     assert await until_data(session, A)
