@@ -114,6 +114,13 @@
     return made;
   }
 
+  /* A text as a tooltip's content: Leaflet would take it for HTML. */
+  function plain(text) {
+    const made = document.createElement("span");
+    made.textContent = text ?? "";
+    return made;
+  }
+
   function popup({ name, code, href: address, speed, course, seen }) {
     const href = "exported" in document.body.dataset ? "" : address;
     const made = document.createElement("div");
@@ -192,12 +199,12 @@
         const way = unwrapped(track.points, this.middle);
         points.push(...way);
         const look = `track plain${coloured(track.line)}${track.planned ? " planned" : ""}`;
-        this.stroke(way, look).bindTooltip(track.name, { sticky: true });
+        this.stroke(way, look).bindTooltip(plain(track.name), { sticky: true });
       }
       for (const link of data.links) {
         const way = unwrapped(arc(link.from, link.to), this.middle);
         points.push(...way);
-        this.stroke(way, `link ${toned(link.tone)}`).bindTooltip(link.title ?? "", { sticky: true });
+        this.stroke(way, `link ${toned(link.tone)}`).bindTooltip(plain(link.title), { sticky: true });
       }
       const known = (each) => places.includes(each);
       for (const port of data.ports.filter(known)) {
@@ -312,7 +319,7 @@
       const marker = L.marker(place, { icon, riseOnHover: true }).addTo(this.content);
       marker.bindPopup(() => popup(about), { closeButton: true, autoPanPadding: [24, 24] });
       const side = sides?.[0] ?? "right";
-      marker.bindTooltip(name ?? "", { permanent: sides !== null, direction: side, offset: OFFSETS[side], className: "name" });
+      marker.bindTooltip(plain(name), { permanent: sides !== null, direction: side, offset: OFFSETS[side], className: "name" });
       this.marks.push({ marker, key: String(about.id ?? about.code ?? about.name) });
       if (sides) this.names.push({ marker, sides, tooltip: marker.getTooltip() });
       marker.getElement().setAttribute("aria-label", name ?? "");

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pytest
 from playwright.async_api import Page, Route, expect
 
-from tests.integration.board.example import ALERTS, SHIPS, Board
+from tests.integration.board.example import ALERTS, LINKS, PORTS, SHIPS, Board
 from tests.support.browser import PHONE, Pages, check_accessibility, screenshot, sideways
 from tests.support.serving import served
 from tests.support.waits import until
@@ -154,6 +154,23 @@ async def test_names_on_a_map_do_not_cover_each_other(example: Example, pages: P
             abs(one["y"] + one["height"] / 2 - other["y"] - other["height"] / 2) * 2 >= one["height"] + other["height"]
         )
         assert apart or above, (texts, one, other)
+
+
+async def test_names_on_a_map_stay_text(example: Example, pages: Pages) -> None:
+    """Names of ports and ships, kinds of alerts and causes of links may have any characters."""
+    page = await pages.open(example.address)
+    await drawn(page)
+    name = "R&amp;D <b>Tom</b> <img src=x>"
+    text = json.dumps({"ports": [{**PORTS[0], "name": name}], "ships": [], "links": [{**LINKS[1], "title": name}]})
+    await page.evaluate(
+        "(text) => { document.getElementById('fleet-map').textContent = text;"
+        " document.dispatchEvent(new CustomEvent('fairlead:content', {detail: document.body})); }",
+        text,
+    )
+    told = page.locator(".map .leaflet-tooltip")
+    await expect(told).to_have_text([name])
+    await page.evaluate("window.fairleadMap('fleet-map').content.eachLayer((each) => each.openTooltip())")
+    await expect(told).to_have_text([name, name])
 
 
 async def test_a_map_whose_content_changes_stays_where_the_reader_moved_it(example: Example, pages: Pages) -> None:
