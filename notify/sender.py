@@ -175,12 +175,31 @@ class AppriseSender:
 
     def _send(self, service: Any, message: Message, secret: str) -> Outcome:
         with _Warnings() as said:
-            delivered = bool(service.notify(body=message.text, title=message.title, body_format="text"))
+            delivered = _notified(service, message) or (_to_be_split(service, message) and _notified(service, message))
         # Nothing of an address that is a secret as a whole, nor of a token that is a part of the secret.
         last = said.lines[-1] if said.lines and not delivered and self._url != PLACEHOLDER else ""
         for hidden in (secret, quote(secret, safe=""), quote(secret, safe="/"), *secret.split("/")):
             last = last.replace(hidden, "***") if len(hidden) > 2 else last
         return Outcome(delivered, "delivered" if delivered else f"not delivered: {last or 'apprise does not say why'}")
+
+
+def _notified(service: Any, message: Message) -> bool:
+    return bool(service.notify(body=message.text, title=message.title, body_format="text"))
+
+
+def _to_be_split(service: Any, message: Message) -> bool:
+    """Let receivers for which a message may be too long get it in parts from now on. Return whether there are any.
+
+    Apprise sends a message whole unless the address says otherwise (``overflow``), and a service that refuses it would
+    do so for ever.
+    """
+    import apprise
+
+    length = len(message.title) + len(message.text)
+    long = [each for each in service if each.overflow_mode == "upstream" and length > each.body_maxlen]
+    for each in long:
+        each.overflow_mode = apprise.OverflowMode.SPLIT
+    return bool(long)
 
 
 def with_secret(url: str, secret: str) -> str:

@@ -9,7 +9,9 @@ import hmac
 import logging
 import socket
 from typing import Any
+from urllib.parse import urlsplit
 
+import msgspec
 import pytest
 from pydantic import SecretStr
 
@@ -18,7 +20,7 @@ from fairlead.errors import ConfigurationError
 from notify.routes import Message, RouteBook
 from notify.sender import Outcome, sender_for, with_secret
 from tests.support.notices import alert, fleet
-from tests.support.receivers import mail_receiver, web_receiver
+from tests.support.receivers import Post, mail_receiver, web_receiver
 
 KEYS = [base64.b64encode(bytes([each]) * 32).decode() for each in (1, 2)]
 PASSWORD = "p@ss/w:rd%"
@@ -34,17 +36,21 @@ class Secrets:
         return SecretStr(self.values[-1]) if self.values else None
 
 
-def message(to: Any) -> Message:
+def book_of(to: Any) -> RouteBook:
     topology = fleet({"r": {"to": to}})
     assert topology.notify is not None
-    return RouteBook("r", topology.notify.routes["r"], topology, Bookings()).message("opened", alert("a"))
+    return RouteBook("r", topology.notify.routes["r"], topology, Bookings())
 
 
-def sent(to: Any, secrets: Secrets) -> Outcome:
+def message(to: Any) -> Message:
+    return book_of(to).message("opened", alert("a"))
+
+
+def sent(to: Any, secrets: Secrets, what: Message | None = None) -> Outcome:
     topology = fleet({"r": {"to": to}})
     assert topology.notify is not None
     sender = sender_for("r", topology.notify.routes["r"], secrets, "set it")
-    return asyncio.run(sender.send(message(to)))
+    return asyncio.run(sender.send(what or message(to)))
 
 
 def test_a_webhook_is_signed_with_the_newest_secret() -> None:
@@ -119,6 +125,27 @@ def test_mail_that_is_not_taken_is_tried_again_and_says_why(caplog: pytest.LogCa
     assert not outcome.delivered and not outcome.refused and outcome.said.startswith("not delivered: ")
     shown = outcome.said + caplog.text
     assert PASSWORD not in shown and with_secret("{secret}@", PASSWORD).rstrip("@") not in shown
+
+
+def test_a_message_that_is_too_long_for_a_service_comes_in_parts() -> None:
+    """Refused as a whole, it would be sent for ever, and all later alerts would wait for it."""
+
+    def text(post: Post) -> str:
+        return str(msgspec.json.decode(post.body)["text"])
+
+    with web_receiver(lambda post: 200 if len(text(post)) <= 4000 else 400) as receiver:
+        to = f"mmost://127.0.0.1:{urlsplit(receiver.url).port}/{'t' * 26}"
+        book = book_of(to)
+        for n in range(50):
+            book.hold("opened", alert(f"a{n}"))
+        digest = book.digest([("alerts.tokyo", 0, 50)])
+        assert digest is not None
+        assert sent(to, Secrets(), digest) == Outcome(True, "delivered")
+    refused, *taken = map(text, receiver.posts)
+    assert len(refused) > 4000 and len(taken) > 1
+    assert [line for part in taken for line in part.split("\n") if "alert: " in line] == [
+        line for line in digest.text.split("\n") if "alert: " in line
+    ]
 
 
 def test_an_address_that_apprise_does_not_know_is_refused_without_its_secret() -> None:
