@@ -379,9 +379,19 @@ def moment(value: dt.datetime | jinja2.Undefined | None, seconds: bool = False) 
     """
     if not isinstance(value, dt.datetime):
         return UNKNOWN
+    if value.tzinfo is not dt.UTC:
+        value = _in_utc(value)
     day, clock = f"{value:%Y-%m-%d}", f"{value:%H:%M:%S}"
     shown = clock if seconds else clock[:5]
     return Markup(f'<time datetime="{day}T{clock}Z"{" data-seconds" if seconds else ""}>{day} {shown}</time>')  # noqa: S704
+
+
+def _in_utc(value: dt.datetime) -> dt.datetime:
+    """Return a time that a device told, which may be that of another time zone; as it is where UTC has no such time."""
+    try:
+        return value.astimezone(dt.UTC)
+    except OverflowError:  # in the first or the last hours of the calendar
+        return value
 
 
 def badge(text: str, tone: str = "quiet") -> Markup:

@@ -10,6 +10,8 @@ import pytest
 
 from board.pages.container import Seen, chart_of, concerns_of, gaps_of, map_of, outlook_of, page_values
 from board.pages.container import _where as where_of
+from board.service import templates
+from fairlead.records.reading import newest_inspection
 from shore.report.container import ContainerReport, Figures
 from shore.report.course import SAMPLED, SET, Interval
 from shore.report.entitled import ContainerFeeds
@@ -295,6 +297,23 @@ def test_a_box_that_fell_overboard_is_lost_until_the_alert_is_cleared(state: str
     assert values["lost"] is lost
     listed = {"gone": False, "vessel": "MV Duck Star", "alert_kinds": ["OVERBOARD"] if lost else []}
     assert where_of(listed) == ("MV Duck Star, lost overboard" if lost else "MV Duck Star")
+
+
+@pytest.mark.parametrize(
+    ("told", "shown"),
+    [
+        ("2026-02-20T08:00:00+09:00", "2026-02-19T23:00:00Z"),
+        ("2026-02-20T08:00:00Z", "2026-02-20T08:00:00Z"),
+        ("9999-12-31T23:59:59-01:00", "9999-12-31T23:59:59Z"),
+    ],
+)
+def test_an_inspection_is_told_in_utc_whatever_time_zone_the_unit_has(told: str, shown: str) -> None:
+    """A time that no calendar can convert stays as it was told, and harms no page."""
+    inspected = {"inspectionType": "REMOTE", "inspectionDate": told, "inspectionResult": "PASSED", "expiryDate": told}
+    found = report(inspection=newest_inspection([inspected]))
+    values = page_values(Seen(found, None, (), None, (), ContainerFeeds((), ()), at(2), ()))
+    page = templates().get_template("container_latest.html.j2").render(values)
+    assert page.count(f'<time datetime="{shown}">') == 2
 
 
 def test_silence_is_told_against_the_newest_time_of_the_tables() -> None:
