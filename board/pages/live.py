@@ -17,7 +17,7 @@ from board.live import Changed, News, Subscription
 from board.openapi import Field
 from board.own_feed import version_of_own_feed
 from board.pages.alerts import Wanted, alert_panel, row_of
-from board.pages.port import concerns_port, port_view
+from board.pages.port import concerning_port, port_view
 from board.pages.voyage import of_ship
 from board.security import COOKIE
 from board.service import BoardService, Page
@@ -141,7 +141,7 @@ def _wanted(board: BoardService, request: Request) -> Wanted:
     if voyage and voyage != _ALL:
         return lambda alert: of_ship(board.topology, voyage, alert)
     if port:
-        return lambda alert: concerns_port(board, port, alert)
+        return concerning_port(board, port)
     return lambda _: True
 
 

@@ -16,7 +16,7 @@ from tzfpy import get_tz
 from board.drawing import Json, ShipPlace, newest_places, port_mark, ship_at
 from board.export import document
 from board.openapi import Field
-from board.pages.alerts import alert_panel
+from board.pages.alerts import Wanted, alert_panel
 from board.service import STALE, BoardService, Page
 from board.viewer import Access
 from fairlead.records.alert import LEFT_PORT, Alert
@@ -84,7 +84,7 @@ async def _values(board: BoardService, request: Request, code: str) -> dict[str,
 
 
 async def port_view(board: BoardService, code: str) -> PortView:
-    """Return what the tables have of a port. ``concerns_port`` goes by it from then on."""
+    """Return what the tables have of a port. ``concerning_port`` goes by it from then on."""
     return await board.read_once(("port", code), partial(_read, board, code), stale=STALE)
 
 
@@ -161,14 +161,20 @@ def _outlook(slices: Slices) -> dict[str, Any]:
 _OUTLOOK: Final = "select * from outlook where minutes_left is not null"
 
 
-def concerns_port(board: BoardService, code: str, alert: Alert) -> bool:
+def concerning_port(board: BoardService, code: str) -> Wanted:
     """Return whether an alert belongs on a port's page, by the page's last reading of the tables.
 
     It does when a site at the port raised it, when it is about a ship that comes or is there, or about a box on the
-    dock, or when its evidence names the port.
+    dock, or when its evidence names the port. An open page may outlive what the board remembers of its port.
     """
     known = board.last_answer(("port", code))
-    return _concerns(board.topology, known.report if known else None, alert, code)
+
+    def wanted(alert: Alert) -> bool:
+        nonlocal known
+        known = board.last_answer(("port", code)) or known
+        return _concerns(board.topology, known.report if known else None, alert, code)
+
+    return wanted
 
 
 def _concerns(topology: Topology, report: PortReport | None, alert: Alert, code: str | None = None) -> bool:

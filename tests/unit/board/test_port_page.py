@@ -15,9 +15,11 @@ from starlette.requests import Request
 import board.pages.live
 import board.pages.port
 from board.pages.live import _events as events_of
-from board.pages.port import PortView
+from board.pages.live import _wanted as wanted_by
+from board.pages.port import PortView, port_view
 from board.pages.port import _concerns as concerns
 from board.security import COOKIE
+from board.service import _KEPT as KEPT
 from board.service import BoardService
 from board.viewer import LOCAL
 from fairlead.errors import UnavailableError
@@ -131,6 +133,19 @@ async def test_the_rows_of_alerts_follow_from_the_tables_as_they_are_now(
     readable = False
     service.tables_changed()
     assert b"BIGU1000010" in await rows()  # better one alert too many than no answer
+
+
+async def test_an_open_page_knows_its_ships_when_the_board_has_forgotten_them(
+    service: BoardService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A busy board forgets an answer within a minute; each alert of any ship would come to the page."""
+    monkeypatch.setattr(board.pages.port, "_read", lambda _board, _code: PortView({}, report(STAR), (), ""))
+    await port_view(service, "SGSIN")
+    wanted = wanted_by(service, asked(service, "/live"))
+    for other in range(KEPT):
+        await service.read_once(other, lambda: None)
+    assert service.last_answer(("port", "SGSIN")) is None
+    assert (wanted(alert("duck-star")), wanted(alert("blue-marlin"))) == (True, False)
 
 
 def test_a_port_is_made_again_only_when_a_table_of_it_changes(
