@@ -11,6 +11,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from fairlead.records.reading import milliseconds
+
 PREFIX: Final = "/delta-sharing"
 VERSION_HEADER: Final = "Delta-Table-Version"
 NDJSON: Final = "application/x-ndjson; charset=utf-8"
@@ -195,7 +197,7 @@ def change_lines(files: Iterable[tuple[SharedFile, int, dt.datetime]]) -> list[s
                     "id": each.digest,
                     "partitionValues": {},
                     "size": each.size,
-                    "timestamp": int(made.timestamp() * 1000),
+                    "timestamp": milliseconds(made),
                     "version": version,
                     "expirationTimestamp": int(each.expires.timestamp() * 1000),
                 }

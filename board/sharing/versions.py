@@ -124,7 +124,12 @@ class History(msgspec.Struct, frozen=True):
         raise ApiError(400, f"no version is that new: the newest is {self._said(self.newest)}")
 
     def _said(self, version: Version) -> str:
-        return f"{version.number}, of {version.made:%Y-%m-%dT%H:%M:%SZ}"
+        return f"{version.number}, of {version.made.isoformat(timespec='milliseconds').replace('+00:00', 'Z')}"
+
+
+def _to_millisecond(moment: dt.datetime) -> dt.datetime:
+    """Return the first whole millisecond that is not before a moment."""
+    return moment + dt.timedelta(microseconds=-moment.microsecond % 1000)
 
 
 class Versions:
@@ -156,7 +161,7 @@ class Versions:
             RefusedError: this user may not write there.
         """
         digest, rows, size = self._write(content, schema)
-        now = self._clock()
+        now = _to_millisecond(self._clock())  # as clients hear of it, and ask for it
         number = int(now.timestamp()) if before is None else before.newest.number + 1
         kept = () if before is None else before.versions
         if before is not None and (before.taken != content.taken or before.inputs["kind"] != inputs["kind"]):

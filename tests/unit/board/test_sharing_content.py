@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from board.sharing.content import SHARED
-from board.sharing.protocol import ApiError, Moment
+from board.sharing.protocol import ApiError, Moment, SharedFile, change_lines, instant
 from board.sharing.service import MEMORY, CustomerTable, SharingService
 from board.sharing.tokens import Recipient
 from board.sharing.versions import History, Version
+from fairlead.records.reading import moment_of
 from shore.feeds.readers import readers_here
 from shore.report.slices import open_slices
 from tests.support.sharing import World, values
@@ -144,6 +146,19 @@ def test_a_version_is_made_when_rows_change_and_not_otherwise(world: World) -> N
     assert second.newest.number == first.newest.number + 1 and second.newest.rows == 20
     assert second.at(Moment(version=first.newest.number)) == first.newest
     assert content_of(world, "ducks", "readings", first.newest).num_rows == 19
+
+
+def test_a_version_is_found_by_each_time_that_is_told_of_it(world: World) -> None:
+    """Clients hear of whole milliseconds, and ask for them."""
+    world.clock.forward(microseconds=123_456)
+    found = history(world, "ducks", "readings")
+    made = found.newest.made
+    (line,) = change_lines([(SharedFile("", "", 0, 0, made), 1, made)])
+    assert found.at(Moment(timestamp=moment_of(json.loads(line)["cdf"]["timestamp"]))) == found.newest
+    with pytest.raises(ApiError, match="not kept") as refused:
+        found.at(Moment(timestamp=made - dt.timedelta(seconds=1)))
+    said = instant("timestamp", refused.value.message.rpartition(" ")[2])
+    assert found.at(Moment(timestamp=said)) == found.since(said) == found.newest
 
 
 def test_what_is_taken_back_is_in_no_version(world: World) -> None:
