@@ -114,9 +114,15 @@ def _link(board: BoardService, found: Mapping[str, Any]) -> dict[str, Any]:
         "tone": TONES.get(found["state"], "warn"),
         "since": _moment(found.get("since")),
         "budget": format_rate(rates[0]) if rates and rates[0] else "",
-        "source_title": board.topology.sites[source].title or source,
-        "target_title": board.topology.sites[target].title or target,
+        "source_title": _title(board, source),
+        "target_title": _title(board, target),
     }
+
+
+def _title(board: BoardService, name: str) -> str:
+    """Return what a site is called. A replicator that has not run since may tell of a site that the topology had."""
+    site = board.topology.sites.get(name)
+    return (site.title if site is not None else "") or name
 
 
 def _worst_first(link: Mapping[str, Any]) -> tuple[int, str]:

@@ -10,6 +10,7 @@ import pytest
 from starlette.requests import Request
 
 import board.pages.fleet
+from board.pages.fleet import _link as link_of
 from board.pages.fleet import _site as site_of
 from board.pages.fleet import status
 from board.service import BoardService
@@ -44,6 +45,13 @@ def test_services_without_a_status_file_here_are_not_called_stopped(service: Boa
     assert site_of(service, known(bridge=stopped))["bridge_state"] == ("stopped", "bad")
     starting = {**stopped, "running": True, "ready": False}
     assert site_of(service, known(bridge=starting))["bridge_state"] == ("starting", "warn")
+
+
+def test_a_link_from_a_site_that_the_topology_has_no_more_is_told(service: BoardService) -> None:
+    """A replicator that was stopped, or goes on from before the change, still tells of it."""
+    told = {"name": "sold-ship_tokyo", "from": "sold-ship", "to": "tokyo", "state": "stopped"}
+    found = link_of(service, told)
+    assert (found["source_title"], found["target_title"]) == ("sold-ship", "Port of Tokyo")
 
 
 async def test_the_part_that_is_read_again_has_the_map_as_it_is_now(
