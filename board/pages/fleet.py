@@ -42,16 +42,22 @@ async def first(board: BoardService, request: Request) -> Response:
     if viewer is None or not viewer.reads:
         return RedirectResponse("/mine", 303)
     values = await _values(board)
-    values |= alert_panel(board, viewer, None, "/") | {"map": await _map(board, values)}
-    return board.page(request, "fleet.html.j2", **values, live="/live")
+    in_tables: Mapping[str, ShipPlace] = {}
+    doubts: tuple[str, ...] = ()
+    try:
+        in_tables = await _ships(board)
+    except FairleadError as error:  # sites, links and alerts do not need the tables
+        doubts = (f"What the tables have of ships is not known: {error.what}.",)
+    values |= alert_panel(board, viewer, None, "/") | {"map": _map(board, values, in_tables)}
+    return board.page(request, "fleet.html.j2", **values, live="/live", warnings=doubts)
 
 
 async def status(board: BoardService, request: Request) -> Response:
     """The part of the page that is read again every few seconds, with the data of its map."""
     values = await _values(board)
     try:
-        values["map"] = await _map(board, values)
-    except FairleadError:  # the states of sites and links do not need the tables; the page keeps the map that it has
+        values["map"] = _map(board, values, await _ships(board))
+    except FairleadError:  # the page keeps the map that it has
         values["map"] = None
     return board.page(request, "fleet_status.html.j2", **values)
 
@@ -148,9 +154,12 @@ def _ships_in_tables(board: BoardService) -> dict[str, ShipPlace]:
         return {row["vessel_imo_number"]: place_in_row(row) for row in slices.rows("select * from ships_now")}
 
 
-async def _map(board: BoardService, values: Mapping[str, Any]) -> Json:
+async def _ships(board: BoardService) -> dict[str, ShipPlace]:
+    return await board.read_once("ships", partial(_ships_in_tables, board))
+
+
+def _map(board: BoardService, values: Mapping[str, Any], in_tables: Mapping[str, ShipPlace]) -> Json:
     """Ports and ships at their newest known places, and the worst link between each pair of them."""
-    in_tables = await board.read_once("ships", partial(_ships_in_tables, board))
     positions = newest_places(in_tables, board.live.positions())
     tones = {each["site"]: each["tone"] for each in values["sites"]}
     places: dict[str, tuple[float, float]] = {}

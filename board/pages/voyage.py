@@ -481,6 +481,7 @@ class VoyageSources:
         positions: The newest position of each ship, by IMO number.
         chart: The drawing of one box; None without one.
         ways: As ``lanes`` gives them.
+        doubts: What could not be read, in sentences.
     """
 
     topology: Topology
@@ -493,6 +494,7 @@ class VoyageSources:
     alerts: tuple[Alert, ...] = ()
     chart: Json | None = None
     ways: Ways = field(default_factory=dict)
+    doubts: tuple[str, ...] = ()
 
 
 def voyage_values(given: VoyageSources, imo: str | None = None) -> Json:
@@ -534,6 +536,7 @@ def voyage_values(given: VoyageSources, imo: str | None = None) -> Json:
         "raised": len(given.alerts),
         "open_alerts": sum(alert.state != "CLEARED" for alert in given.alerts),
         "chart": given.chart,
+        "warnings": given.doubts,
     }
 
 
@@ -556,16 +559,23 @@ async def _sources(board: BoardService, imo: str | None = None) -> VoyageSources
         itineraries = [each for each in itineraries if each.imo == imo]
     pairs = frozenset(pair for each in itineraries for pair in ahead(each))
     run = await board.read_once("voyage", partial(_read_run, board)) if imo is None else (None, None)
+    legs: tuple[Row, ...] = ()
+    doubts: tuple[str, ...] = ()
+    try:
+        legs = await board.read_once("legs", partial(_read_legs, board.paths))
+    except FairleadError as error:
+        doubts = (f"Distances and speeds of legs are not known: {error.what}.",)
     return VoyageSources(
         topology,
         tuple(itineraries),
         underway=run[0],
         report=run[1],
         fleet=await board.fleet_status(),
-        legs=await board.read_once("legs", partial(_read_legs, board.paths)),
+        legs=legs,
         positions=board.live.positions(),
         alerts=tuple(alert for alert in board.live.alerts() if imo is None or of_ship(topology, imo, alert)),
         ways=await board.read_once(("lanes", pairs), partial(lanes, pairs)),
+        doubts=doubts,
     )
 
 
@@ -664,11 +674,11 @@ def voyage_document(given: VoyageSources, panel: Json, warnings: Sequence[str] =
         panel: As ``alert_panel`` gives it.
         warnings: What the page does not know, in sentences.
     """
-    values = voyage_values(given) | panel
+    values = voyage_values(given) | panel | {"warnings": [*warnings, *given.doubts]}
     if given.report is not None:
         values["title"] = given.report.scenario
     topology = given.topology.title or given.topology.name
-    return document("voyage.html.j2", topology, warnings=warnings, live="", **values)
+    return document("voyage.html.j2", topology, live="", **values)
 
 
 _SHIP: Final = (Field("imo", "The ship's IMO number.", NUMBER, "9074729"),)

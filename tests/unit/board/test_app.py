@@ -87,6 +87,27 @@ async def test_only_who_reads_the_fleet_hears_where_something_is_wrong(
         assert answer.status_code == status and "10.0.0.5" in answer.text and "10.0.0.6" in answer.text
 
 
+@pytest.mark.parametrize(
+    ("path", "reads"),
+    [("/", "board.pages.fleet._ships_in_tables"), ("/voyages", "board.pages.voyage._read_legs")],
+)
+async def test_what_the_logs_and_the_sites_tell_is_shown_while_the_tables_are_away(
+    service: BoardService, monkeypatch: pytest.MonkeyPatch, path: str, reads: str
+) -> None:
+    """The page says at its top what it does not know."""
+
+    def away(*_: object) -> None:
+        raise UnavailableError("the bucket does not answer")
+
+    monkeypatch.setattr(reads, away)
+    monkeypatch.setattr(service.live, "read_at", NOW)
+    async with client(service, "http://localhost") as browser:
+        await browser.get(f"/local/{service.sessions.link_for(LOCAL.name)}")
+        answer = await browser.get(path)
+        assert answer.status_code == 200
+        assert "the bucket does not answer" in answer.text and "No alert is open." in answer.text
+
+
 async def test_a_container_that_is_not_known_leads_to_the_list(
     service: BoardService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
