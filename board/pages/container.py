@@ -699,7 +699,7 @@ async def pack(board: BoardService, request: Request) -> Response:
     """The files for a claim, as a ZIP archive. Without days, about all that is known."""
     box = normalised(request.path_params["number"])[:_LONGEST_SEARCH]
     since, until = _day(request, "since"), _day(request, "until")
-    if until is not None:
+    if until is not None and until.date() < dt.date.max:
         until += dt.timedelta(days=1)
     if since is not None and until is not None and until <= since:
         raise HTTPException(400, "The last day is before the first.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import httpx
@@ -121,6 +122,17 @@ async def test_a_container_that_is_not_known_leads_to_the_list(
         answer = await browser.get("/containers/BIGU1000010")
         assert answer.status_code == 404 and '<a href="/containers">' in main_of(answer.text)
         assert '<a href="/containers">' not in main_of((await browser.get("/no-such-page")).text)
+
+
+async def test_the_last_day_of_a_claims_pack_may_be_that_of_the_calendar(
+    service: BoardService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who writes it means: without an end."""
+    monkeypatch.setattr(board.pages.container, "packed", lambda *_: io.BytesIO(b"the pack"))
+    async with client(service, "http://localhost") as browser:
+        await browser.get(f"/local/{service.sessions.link_for(LOCAL.name)}")
+        answer = await browser.get("/containers/BIGU1000010/pack?until=9999-12-31")
+    assert (answer.status_code, answer.content) == (200, b"the pack")
 
 
 def main_of(page: str) -> str:
