@@ -83,20 +83,40 @@ def revoke(admin: KafkaEndpoint, user: str) -> RevokedAcls:
 
 
 def session_seconds(brokers: Mapping[str, Mapping[str, str | None]]) -> float | None:
-    """Return the longest life of a session by the brokers' settings; None if unlimited (Kafka's default)."""
-    longest = 0.0
+    """Return the longest life of a session of a user with a password, by the brokers' settings; None if unlimited
+    (Kafka's default)."""
+    longest = 0
     for settings in brokers.values():
-        of_listeners = [
-            value
-            for name, value in settings.items()
-            if name.startswith("listener.name.") and name.endswith(f".{_SETTING}")
-        ]
-        # A listener without its own setting uses the general one.
-        own = [int(value or 0) for value in of_listeners] or [int(settings.get(_SETTING) or 0)]
-        if 0 in own:
+        lives = [int(value or 0) for value in _lives(settings)]
+        if 0 in lives:
             return None
-        longest = max(longest, *own)
+        longest = max(longest, *lives)
     return longest / 1000 if longest else None
+
+
+def _lives(settings: Mapping[str, str | None]) -> list[str | None]:
+    """Return a broker's setting for each listener and mechanism by which a user logs in with a SCRAM password: that of
+    the mechanism at the listener, else the listener's, else the general one.
+
+    Controllers' listeners are for brokers. A broker that tells no listener of this kind counts as one that tells none.
+    """
+    inner = _listed(settings, "controller.listener.names")
+    protocols = dict(each.split(":", 1) for each in _listed(settings, "listener.security.protocol.map") if ":" in each)
+    found = []
+    for name in (address.partition(":")[0] for address in _listed(settings, "listeners")):
+        if name in inner or not protocols.get(name, name).startswith("SASL_"):
+            continue
+        own = f"listener.name.{name.lower()}."
+        mechanisms = _listed(settings, f"{own}sasl.enabled.mechanisms") or _listed(settings, "sasl.enabled.mechanisms")
+        for mechanism in mechanisms:
+            if mechanism.startswith("SCRAM-"):
+                places = (f"{own}{mechanism.lower()}.{_SETTING}", f"{own}{_SETTING}", _SETTING)
+                found.append(next((settings[each] for each in places if settings.get(each) is not None), None))
+    return found or [settings.get(_SETTING)]
+
+
+def _listed(settings: Mapping[str, str | None], name: str) -> list[str]:
+    return [each.strip() for each in (settings.get(name) or "").split(",") if each.strip()]
 
 
 def _settings(client: Client) -> dict[str, dict[str, str | None]]:

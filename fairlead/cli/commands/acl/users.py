@@ -111,7 +111,8 @@ def _readmit(context: Context, results: Sequence[Rotated], *, as_json: bool) -> 
             continue  # password not changed: the ACLs stay revoked, so that the old password is of no use
         if revoked.left is None:
             errors.print(
-                f"{result.site}: its brokers never end a session (connections.max.reauth.ms is 0). Restart them one by "
+                f"{result.site}: its brokers never end a session (connections.max.reauth.ms is 0, perhaps at one of "
+                "their listeners only). Restart them one by "
                 f"one, then fairlead acl apply --site {result.site} --readmit {result.user} restores the ACLs.",
                 soft_wrap=True,
             )
