@@ -113,7 +113,7 @@ def start_in_background(context: Context, page: str = "") -> str:
     workers, name = Workers(context.folder), f"board.{site}"
     known = {each.name: each for each in workers.all()}
     if name in known and known[name].running:
-        return str(_ADDRESSES.findall(known[name].log.read_text(encoding="utf-8"))[-1]).partition("/local/")[0] + page
+        return _printed(known[name].log)[-1].partition("/local/")[0] + page
     log = context.folder / "run" / f"{name}.log"
     before = len(_printed(log))
     arguments = ["board", "--site", site, "--port", "0", "--topology", context.source]

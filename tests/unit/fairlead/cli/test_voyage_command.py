@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 
 from fairlead.cli import app as cli
+from fairlead.cli.commands import board
 from fairlead.cli.commands.voyage import app as voyage
 from fairlead.errors import ExitCode
+from fairlead.local.workers import Worker, Workers
+from topologies.context import open_topology
 
 
 @pytest.mark.parametrize("below", ["", "further/down"])
@@ -48,6 +51,19 @@ def test_a_report_that_cannot_be_written_in_the_end_is_printed(
     assert cli.run(["voyage", "run", "minimal", "--report", str(folder), "--json"]) == ExitCode.UNAVAILABLE
     printed = capsys.readouterr()
     assert '"ok": true' in printed.out and "cannot be written" in printed.err
+
+
+def test_the_address_of_a_board_that_runs_is_not_that_of_another_server_in_its_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAIRLEAD_HOME", str(tmp_path / "home"))
+    context, log = open_topology("minimal"), tmp_path / "board.log"
+    log.write_text(
+        "The board of tokyo is at http://127.0.0.1:4711\nSign in: http://127.0.0.1:4711/local/secret\n"
+        "table voyages cannot be opened: no answer of http://127.0.0.1:9000/tables\n"
+    )
+    monkeypatch.setattr(Workers, "all", lambda _: [Worker("board.tokyo", 1, log)])
+    assert board.start_in_background(context, "/voyages") == "http://127.0.0.1:4711/voyages"
 
 
 def test_a_scenario_on_the_wrong_topology_names_the_right_one_in_one_line(
