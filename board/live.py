@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import datetime as dt
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -155,6 +155,8 @@ class LiveLogs:
         """When Kafka last answered; None before everything that is in the logs has been read once."""
         self.trouble = "the logs are being read"
         """Why Kafka does not answer, or the logs are not read yet; empty while it answers."""
+        self.unread: Set[str] = frozenset()
+        """The logs that cannot be read beyond a damaged batch."""
 
     def open_alerts(self) -> list[Alert]:
         """Return the newest state of every open alert, the newest alert first."""
@@ -257,10 +259,10 @@ class LiveLogs:
                 async with await Cluster.open(
                     self._endpoint(), client_id="fairlead-board", request_timeout=_PATIENCE
                 ) as cluster:
-                    known = self._nothing()
-                    follower = LogFollower(cluster, self._topics, partial(self._take, known))
+                    known, unread = self._nothing(), set[str]()
+                    follower = LogFollower(cluster, self._topics, partial(self._take, known), unread)
                     await follower.catch_up()
-                    self._known = known
+                    self._known, self.unread = known, unread
                     self.tell(Changed("alerts"))
                     async with in_background(follower.follow()) as following:
                         await self._watch(cluster, following)

@@ -353,12 +353,15 @@ class BoardService:
     def warnings(self) -> list[str]:
         """Return what no page of the staff knows at the moment, in sentences. They are for the staff alone, because
         they name Kafka's addresses."""
-        live = self.live
-        if not live.trouble:
-            return []
-        if live.read_at is None:
-            return [f"Alerts and positions are not known: {live.trouble}."]
-        return [f"Alerts and positions are as of {live.read_at:%Y-%m-%d %H:%M} UTC: {live.trouble}."]
+        live, found = self.live, list[str]()
+        if live.trouble and live.read_at is None:
+            found.append(f"Alerts and positions are not known: {live.trouble}.")
+        elif live.trouble:
+            found.append(f"Alerts and positions are as of {live.read_at:%Y-%m-%d %H:%M} UTC: {live.trouble}.")
+        if live.unread:
+            names = ", ".join(sorted(live.unread))
+            found.append(f"What came later than a damaged batch is not known of these logs: {names}.")
+        return found
 
 
 def address_of(request: Request) -> str:

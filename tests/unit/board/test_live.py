@@ -14,12 +14,13 @@ import board.pages.live
 from board.itinerary import Itineraries
 from board.live import Changed, LiveLogs, News, Subscription
 from board.service import BoardService
+from fairlead.kafka.protocol.record import NewRecord
 from fairlead.records import encode
 from fairlead.records.ship import Position
 from fairlead.waiting import in_background
 from tests.support.board import STAR, position
 from tests.support.kafka.fake_broker import FakeCluster
-from tests.support.kafka.fake_log import begin
+from tests.support.kafka.fake_log import begin, damage, put
 from tests.support.notices import T0, alert
 from tests.support.waits import PATIENCE
 from topologies.loader.load import load
@@ -89,6 +90,18 @@ async def test_a_position_whose_time_nobody_can_convert_is_passed_over(fake: Fak
     begin(fake, f"ships.{STAR}.location", last_year, encode(good))
     async with following(fake) as live:
         assert live.positions() == {STAR: good}
+
+
+async def test_a_damaged_batch_hides_no_other_log_and_is_told(fake: FakeCluster, service: BoardService) -> None:
+    begin(fake, "alerts.tokyo", encode(alert("a")))
+    begin(fake, f"ships.{STAR}.location", encode(position(0)))
+    put(fake.logs[f"ships.{STAR}.location"], NewRecord(encode(position(1)), timestamp_ms=5))
+    damage(fake.logs[f"ships.{STAR}.location"])
+    async with following(fake) as live:
+        assert ([each.alert_id for each in live.open_alerts()], live.positions()) == (["a"], {STAR: position(0)})
+        service.live = live
+        (told,) = service.warnings()
+    assert f"ships.{STAR}.location" in told and "damaged" in told
 
 
 async def test_a_mistake_in_reading_the_logs_is_told_and_reading_begins_again(
