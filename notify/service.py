@@ -26,11 +26,12 @@ from edge.alerts.rules.bookings import Bookings
 from edge.logwriter.follower import LogFollower
 from edge.logwriter.retry import retry_transient
 from edge.site_logs import booking_logs, fixed_logs
-from fairlead.errors import ConfigurationError, FairleadError, RefusedError, UnknownNameError
+from fairlead.errors import ConfigurationError, FairleadError, RefusedError, UnavailableError, UnknownNameError
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.client.reader import OffsetRange, Tail, extents, sweep
 from fairlead.kafka.convention import is_data
 from fairlead.kafka.endpoint import Endpoint, current
+from fairlead.kafka.protocol.errors import CorruptBatch
 from fairlead.kafka.protocol.record import Record
 from fairlead.kafka.protocol.types import TP
 from fairlead.local.passwords import secret_variable
@@ -103,11 +104,12 @@ class KnownBookings:
         own = fixed_logs(topology, site).bookings if topology.sites[site].kind is not SiteKind.SHIP else None
         self.logs = (*((own,) if own else ()), *booking_logs(topology, site))
         self.bookings = Bookings(kept=None)
+        self._unread: set[str] = set()
         self._follower: LogFollower | None = None
 
     async def catch_up(self, cluster: Cluster) -> None:
-        """Read all bookings that are here."""
-        self._follower = LogFollower(cluster, self.logs, self._apply)
+        """Read all bookings that are here, of each log up to a damaged batch."""
+        self._follower = LogFollower(cluster, self.logs, self._apply, self._unread)
         await retry_transient(self._follower.catch_up, "reading bookings")
 
     async def follow(self) -> None:
@@ -116,7 +118,18 @@ class KnownBookings:
         await self._follower.follow()
 
     async def read_to_ends(self) -> None:
-        """Wait until every booking that is here now is known. Raises as ``LogFollower.read_to_ends``."""
+        """Wait until every booking that is here now is known.
+
+        Raises:
+            UnavailableError: some cannot be known, so nobody can tell whose containers are whose.
+            BrokerError, ConnectionLost: as ``LogFollower.read_to_ends``.
+        """
+        if self._unread:
+            names = ", ".join(sorted(self._unread))
+            raise UnavailableError(
+                f"bookings cannot be read beyond a damaged batch in {names}",
+                hint="make a broker that has the log whole its leader",
+            )
         if self._follower is not None:
             await self._follower.read_to_ends()
 
@@ -160,6 +173,7 @@ class RouteRunner:
         self._book = RouteBook(name, self._route, topology, known.bookings)
         self._positions: dict[TP, RoutePosition] = {}
         self._sent: dict[str, None] = {}  # done, and perhaps not committed: not sent again after an error of Kafka
+        self._damaged: set[TP] = set()  # logs that wait until a damaged batch is whole
         self._stop = asyncio.Event()
         self._renewed = time.monotonic()
         self.busy = False  # between the first attempt to send a message and its commit
@@ -203,9 +217,14 @@ class RouteRunner:
                     await asyncio.wait({reading, stopping}, timeout=LOOK, return_when=asyncio.FIRST_COMPLETED)
                     await self._digest()
                     if reading.done():
-                        tp, records = reading.result()
-                        reading = None
-                        await self._take(tp, records)
+                        done, reading = reading, None
+                        try:
+                            tp, records = done.result()
+                        except CorruptBatch as error:
+                            self._leave(tail, error)
+                        else:
+                            self._damaged.discard(tp)
+                            await self._take(tp, records)
                     if time.monotonic() - looked >= LOOK:
                         await self._look(tail)
                         await self._renew()
@@ -220,7 +239,6 @@ class RouteRunner:
         """Take the committed positions, and make the book of all alerts before them."""
         committed = await self._groups.offsets(self._group)
         here = await extents(cluster, await _alert_logs(cluster))
-        self._book = RouteBook(self.name, self._route, self._topology, self._known.bookings)
         self._positions = {}
         for tp, extent in here.items():
             # A route without any commit is new: it begins with what comes from now on.
@@ -233,6 +251,22 @@ class RouteRunner:
                 position.next, position.progress.held = extent.start, None
             self._positions[tp] = position
         before = {tp: OffsetRange(here[tp].start, each.next) for tp, each in self._positions.items()}
+        while True:
+            self._book = RouteBook(self.name, self._route, self._topology, self._known.bookings)
+            try:
+                await self._fill_book(cluster, before)
+                break
+            except CorruptBatch as error:
+                tp = _log_of(error)
+                log.error("%s: what it has told of %s is not known: %s", self.name, tp.topic, error)
+                del before[tp]
+                position = self._positions[tp]
+                if position.progress.held is not None:
+                    position.next, position.progress.held = position.progress.held, None
+        if not committed:
+            await self._commit(*self._positions)
+
+    async def _fill_book(self, cluster: Cluster, before: Mapping[TP, OffsetRange]) -> None:
         async for tp, records in sweep(cluster, before):
             held = self._positions[tp].progress.held
             for record in records:
@@ -244,8 +278,14 @@ class RouteRunner:
                     self._book.hold(change, alert)
                 else:
                     self._book.release(alert)
-        if not committed:
-            await self._commit(*self._positions)
+
+    def _leave(self, tail: Tail, error: CorruptBatch) -> None:
+        """Go on without a log until its next batch is whole (``_look``)."""
+        tp = _log_of(error)
+        if tp not in self._damaged:
+            log.error("%s: it goes on without %s: %s", self.name, tp.topic, error)
+        self._damaged.add(tp)
+        tail.remove(tp)
 
     async def _take(self, tp: TP, records: Sequence[Record]) -> None:
         if self._route.customers:
@@ -336,11 +376,11 @@ class RouteRunner:
             self._renewed = time.monotonic()
 
     async def _look(self, tail: Tail) -> None:
-        """Follow logs that are new, from their start, and measure the lag."""
+        """Follow logs that are new, from their start, try those that were damaged, and measure the lag."""
         for tp, extent in (await self._measure()).items():
-            if tp not in self._positions:
-                self._positions[tp] = RoutePosition(extent.start)
-                tail.add(tp, extent.start)
+            position = self._positions.setdefault(tp, RoutePosition(extent.start))
+            if tp not in tail.positions:
+                tail.add(tp, position.next)
 
     async def _measure(self) -> Mapping[TP, OffsetRange]:
         """Measure the lag. Return the logs of alerts that are here."""
@@ -355,7 +395,8 @@ class RouteRunner:
     def snapshot(self) -> dict[str, Any]:
         """Return what the metrics show of the route."""
         counted = {"delivered": self.delivered, "refused": self.refused, "failed": self.failed, "lag": self.lag}
-        return {"route": self.name, **counted, "held": len(self._book.held), "failing": bool(self.trouble)}
+        failing = bool(self.trouble or self._damaged)
+        return {"route": self.name, **counted, "held": len(self._book.held), "failing": failing}
 
 
 class NotifyService:
@@ -471,6 +512,10 @@ def make_sender(topology: Topology, resolver: EndpointResolver, name: str) -> Se
 
 async def _alert_logs(cluster: Cluster) -> list[TP]:
     return [TP(topic) for topic in await cluster.topics(refresh=True) if topic.startswith(_ALERTS)]
+
+
+def _log_of(error: CorruptBatch) -> TP:
+    return TP(str(error.fields["log"]))
 
 
 def _decoded(topic: str, record: Record) -> Alert | None:
