@@ -4,8 +4,8 @@ One thread handles one table at a time. It has its own session and scheduler poo
 delta-rs measures first what a table needs, so a table that needs nothing costs milliseconds. ``run/maintenance.json``
 in the state folder keeps the times of the last runs, so the schedule holds across restarts.
 
-A commit that conflicts with a query's commit is tried again. An error appears in ``fairlead shore status``; the jobs
-go on, and the next interval tries again.
+A commit that conflicts with a query's commit is tried again. An error appears in ``fairlead shore status``, and so does
+a table that is left alone because a job has still to read it; the jobs go on, and the next interval tries again.
 """
 
 from __future__ import annotations
@@ -105,7 +105,8 @@ class TableMaintenance:
         began, now = time.monotonic(), dt.datetime.now(dt.UTC)
         changed = removed = 0
         wrong: list[str] = []
-        for step in self._steps(verb, session, now, wrong):
+        waits: list[str] = []
+        for step in self._steps(verb, session, now, wrong, waits):
             if stop.is_set():
                 return
             try:
@@ -117,10 +118,11 @@ class TableMaintenance:
                 continue
             removed += count
             changed += 1
-        for each in wrong:
+        told = self.status[verb].waits if verb in self.status else ()
+        for each in (*wrong, *(each for each in waits if each not in told)):
             logger.warning("%s: %s", verb, each)
         seconds = round(time.monotonic() - began, 1)
-        self.status[verb] = MaintenanceStatus(now, changed, removed, seconds, "; ".join(wrong) or None)
+        self.status[verb] = MaintenanceStatus(now, changed, removed, seconds, "; ".join(wrong) or None, tuple(waits))
         self._save()
 
     def _run(self, spark: SparkSession, stop: threading.Event) -> None:
@@ -136,16 +138,19 @@ class TableMaintenance:
                 logger.warning("maintenance: %s", _what(error))
 
     def _steps(
-        self, verb: Verb, session: SparkSession, now: dt.datetime, wrong: list[str]
+        self, verb: Verb, session: SparkSession, now: dt.datetime, wrong: list[str], waits: list[str]
     ) -> Iterator[Callable[[], int]]:
-        """Yield the steps to run, each planned right before it runs. Add why a table cannot be planned to ``wrong``."""
+        """Yield the steps to run, each planned right before it runs. Add why a table cannot be planned to ``wrong``,
+        and why one is left alone to ``waits``."""
         for name in self._tables:
             try:
-                yield from self._steps_of(verb, name, session, now)
+                yield from self._steps_of(verb, name, session, now, waits)
             except (FairleadError, *READ_ERRORS) as error:
                 wrong.append(_what(error))
 
-    def _steps_of(self, verb: Verb, name: str, session: SparkSession, now: dt.datetime) -> Iterator[Callable[[], int]]:
+    def _steps_of(
+        self, verb: Verb, name: str, session: SparkSession, now: dt.datetime, waits: list[str]
+    ) -> Iterator[Callable[[], int]]:
         paths = self._paths
         if verb == "compact":
             for small in plan_compaction(paths, [name], tables=self._tables, now=now):
@@ -153,12 +158,16 @@ class TableMaintenance:
                     yield partial(_compacted, session, paths, small)
         elif verb == "vacuum":
             for old in plan_vacuum(paths, [name], unread=unread_by(paths, self._readers), tables=self._tables, now=now):
-                if old.files and not old.why:
+                if old.files and old.why:
+                    waits.append(f"table {name} is left alone: {old.why}")
+                elif old.files:
                     yield partial(vacuum, session, paths, old)
         elif name in self._shore.retention:
             keep, unread = self._shore.retention[name], unread_files(paths, self._readers)
             for rows in plan_expiry(paths, {name: keep}, unread=unread, now=now):
-                if rows.files and not rows.why:
+                if rows.files and rows.why:
+                    waits.append(f"table {name} is left alone: {rows.why}")
+                elif rows.files:
                     yield partial(expire, session, paths, rows)
 
     def _save(self) -> None:

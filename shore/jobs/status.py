@@ -64,6 +64,7 @@ class MaintenanceStatus(msgspec.Struct, frozen=True):
     """The last run of a verb: its time ``at``, how long it took, and its result.
 
     ``tables`` counts the tables that it changed; ``removed`` the files (compact, vacuum) or rows (expire) it removed.
+    ``waits`` has a sentence for each table that it left alone because a job has still to read what it would delete.
     """
 
     at: dt.datetime
@@ -71,6 +72,7 @@ class MaintenanceStatus(msgspec.Struct, frozen=True):
     removed: int = 0
     seconds: float = 0.0
     error: str | None = None
+    waits: tuple[str, ...] = ()
 
 
 class ShoreStatus(msgspec.Struct, frozen=True):

@@ -264,8 +264,8 @@ def _remarks(name: str, job: JobStatus, lag: Lag) -> None:
 def _show_maintenance(verb: str, done: MaintenanceStatus) -> None:
     what = f"{done.tables:,} tables, {done.removed:,} {'rows' if verb == 'expire' else 'files'} less"
     console.print(f"{verb} at {_time(done.at)} UTC: {what}", style="dim")
-    if done.error is not None:
-        console.print(f"{verb}: {escape(done.error)}", style="yellow", soft_wrap=True)
+    for said in filter(None, (done.error, *done.waits)):
+        console.print(f"{verb}: {escape(said)}", style="yellow", soft_wrap=True)
 
 
 def _span(seconds: float) -> str:

@@ -71,7 +71,10 @@ def test_maintenance_goes_on_after_a_disk_that_was_full(one: TableMaintenance, m
         assert again.wait(PATIENCE)
 
 
-def test_rows_that_a_job_has_still_to_read_are_not_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_a_job_has_still_to_read_are_not_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The status names the table and the job as long as the table is left alone; the log says it once."""
     deleted = []
 
     def expire(session: object, paths: TablePaths, step: ExpiryStep) -> int:
@@ -84,8 +87,10 @@ def test_rows_that_a_job_has_still_to_read_are_not_deleted(tmp_path: Path, monke
     paths = TablePaths.of(tmp_path)
     end = table_end(paths, "readings")
     shore = Shore(at="tokyo", retention={"readings": dt.timedelta(days=30)})
-    for version, tables in ((end.version - 1, []), (end.version, ["readings"])):
+    waits = "table readings is left alone: job quality has still to read rows of it"
+    for behind, tables in ((True, []), (True, []), (False, ["readings"])):
         Storage(paths.checkpoints).delete("quality")
-        write_table_checkpoint(paths, "quality", [replace(end, version=version)], "{}")
+        write_table_checkpoint(paths, "quality", [replace(end, version=end.version - behind)], "{}")
         TableMaintenance(load("minimal"), shore, tmp_path, paths, ["quality"]).do("expire", Mock(), threading.Event())
-        assert deleted == tables
+        assert (deleted, read_maintenance(tmp_path)["expire"].waits) == (tables, (waits,) * behind)
+    assert [record.getMessage() for record in caplog.records] == [f"expire: {waits}"]
