@@ -106,6 +106,11 @@ class Storage:
             if self.files(folder):
                 self._files.delete_dir(self._root + folder)
 
+    def remove(self, path: str) -> None:
+        """Delete a file."""
+        with self._told():
+            self._files.delete_file(self._root + path)
+
     def _is_of_delta(self, error: Exception) -> bool:
         if not self.is_url:
             return False

@@ -11,7 +11,7 @@ note moves to ``losses.acknowledged``. No note is deleted.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote, unquote
@@ -147,20 +147,19 @@ def read_losses(paths: TablePaths) -> tuple[LostLog, ...]:
     Raises:
         UnavailableError: the storage does not answer.
     """
-    found: dict[tuple[str, str], list[Loss]] = {}
-    for loss in _notes(Storage(paths.base)):
-        found.setdefault((loss.job, loss.log), []).append(loss)
-    return tuple(_summed(found[key]) for key in sorted(found))
+    files = Storage(paths.base)
+    return _by_log(files.read(path) for path in files.files(_LOSSES))
 
 
 def acknowledge_losses(paths: TablePaths) -> tuple[LostLog, ...]:
-    """Move all notes to ``losses.acknowledged``. Return the losses that they describe."""
-    found = read_losses(paths)
+    """Move all notes to ``losses.acknowledged``, but for those that jobs write meanwhile. Return the losses that they
+    describe."""
     files = Storage(paths.base)
-    for path in files.files(_LOSSES):
-        files.write(_ACKNOWLEDGED + path.removeprefix(_LOSSES), files.read(path))
-    files.delete(_LOSSES)
-    return found
+    notes = {path: files.read(path) for path in files.files(_LOSSES)}
+    for path, note in notes.items():
+        files.write(_ACKNOWLEDGED + path.removeprefix(_LOSSES), note)
+        files.remove(path)
+    return _by_log(notes.values())
 
 
 def describe_loss(lost: LostLog) -> str:
@@ -169,9 +168,13 @@ def describe_loss(lost: LostLog) -> str:
     return f"{lost.job} has lost {count} of {lost.log}, from offset {lost.first:,} on: {lost.why}"
 
 
-def _notes(files: Storage) -> Iterator[Loss]:
-    for path in files.files(_LOSSES):
-        yield msgspec.json.decode(files.read(path), type=Loss)
+def _by_log(notes: Iterable[bytes]) -> tuple[LostLog, ...]:
+    """Return the losses that notes describe, summed up by job and log."""
+    found: dict[tuple[str, str], list[Loss]] = {}
+    for note in notes:
+        loss = msgspec.json.decode(note, type=Loss)
+        found.setdefault((loss.job, loss.log), []).append(loss)
+    return tuple(_summed(found[key]) for key in sorted(found))
 
 
 def _summed(losses: list[Loss]) -> LostLog:

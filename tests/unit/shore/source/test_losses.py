@@ -33,6 +33,7 @@ from shore.source.losses import (
 from shore.source.options import parse_options
 from shore.source.stream import Gone, StreamReader
 from shore.source.task import Task
+from shore.storage import Storage
 from tests.support.scraping import page, scrape
 
 NOW = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
@@ -74,6 +75,22 @@ def test_what_is_acknowledged_is_kept_and_not_told_again(paths: TablePaths) -> N
     assert read_losses(paths) == ()
     note_losses(folder, [loss(20, 21)])
     assert [each.records for each in read_losses(paths)] == [2]
+
+
+def test_what_a_job_notes_while_somebody_acknowledges_stays(paths: TablePaths, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No note is deleted: a job that goes on after a loss notes it once."""
+    folder, write = losses_folder(paths, "readings"), Storage.write
+
+    def write_and_lose(files: Storage, path: str, content: bytes) -> None:
+        write(files, path, content)
+        monkeypatch.setattr(Storage, "write", write)
+        note_losses(folder, [loss(30, 39)])
+
+    note_losses(folder, [loss(10, 19)])
+    monkeypatch.setattr(Storage, "write", write_and_lose)
+    assert [each.first for each in acknowledge_losses(paths)] == [10]
+    assert [each.first for each in read_losses(paths)] == [30]
+    assert [each.first for each in acknowledge_losses(paths)] == [30]
 
 
 def test_a_watch_tells_what_is_new(paths: TablePaths) -> None:
