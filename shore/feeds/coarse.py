@@ -7,8 +7,8 @@ An hour is due as soon as the container has a reading of a later hour. It is mad
 recipient's bookings cover. So late readings and corrected bookings change an hour that was delivered. New readings
 remake all hours, starting with the last one that has readings before the hour of the first new reading.
 
-Copies of an event have its id and its container. Where a ship's event has the id of one of the container's own, that
-one counts.
+Copies of an event have its id and its container or ship. Where a ship's event has the id of one of the container's own,
+that one counts.
 
 An hour whose readings retention may have deleted cannot be made again. One that was given stays as it is while a
 booking covers any part of it.
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 from shore.feeds.periods import covered
 from shore.tables.bands import IN_TIME, USED
 from shore.tables.hours import ACTIVATION_ENERGY, hours_sql
-from shore.tables.operations import COPIES, HAPPENED
+from shore.tables.operations import COPIES, HAPPENED, OF_ONE_EVENT
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -143,7 +143,7 @@ def with_stays(given: DataFrame, periods: DataFrame, readings_since: dt.datetime
 
 _MILESTONES: Final = f"""
 with numbered as (
-    select *, row_number() over (partition by event_id, equipment_reference order by {COPIES}) as copy
+    select *, row_number() over (partition by {OF_ONE_EVENT} order by {COPIES}) as copy
     from {{events}}
     where problem is null and event_date_time is not null and {HAPPENED}
 ),
@@ -170,7 +170,9 @@ happened as (
         and t.event_date_time >= a.since and (a.until is null or t.event_date_time <= a.until)
 ),
 named as (
-    select *, row_number() over (partition by box, event_id order by equipment_reference nulls last) as place
+    select *, row_number() over (
+        partition by box, event_id order by equipment_reference nulls last, {COPIES}
+    ) as place
     from happened
 )
 select

@@ -1,7 +1,8 @@
 """A port authority's feed: the movements of ships and boxes of all lines at its port, and nothing about the cargo.
 
-One record per event (``movements/<event>@0``), made by the same statement as table ``dock_movements``. It has neither
-the booking that the event may name, nor anything of the container except its number and line.
+One record per event (``movements/<event>@0``), made by the same statement as table ``dock_movements``. Where events of
+one id are about several containers or ships at the port, each is ``movements/<event>/<container or ship>@0``. A record
+has neither the booking that the event may name, nor anything of the container except its number and line.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ NAME: Final = "replace(event_id, '/', '_')"
 _MOVEMENTS: Final = f"""
 select
     c.customer,
-    concat('movements/', {NAME.replace("event_id", "m.event_id")}) as log,
+    concat('movements/', {NAME.replace("event_id", "m.event_id")},
+        case when count(*) over (partition by c.customer, m.event_id) > 1
+            then concat('/', coalesce(m.equipment_reference, m.vessel_imo_number, '')) else '' end
+    ) as log,
     0L as log_offset,
     coalesce(m.equipment_reference, m.vessel_imo_number, '') as equipment_reference,
     m.event_date_time as device_date_time,

@@ -1,7 +1,8 @@
 """Table ``dock_movements``: arrivals, loads, unloads and departures of boxes and ships at docks, for port authorities.
 
-Computed from ``events``: one row per DCSA eventID, however many copies were published and by however many sites. It
-names a box's line, but never its contents, customer or booking, so a port authority may be given all of it.
+Computed from ``events``: one row per DCSA eventID and box or ship, however many copies were published and by however
+many sites. It names a box's line, but never its contents, customer or booking, so a port authority may be given all of
+it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from shore.tables.model import TIME, Column, Table
-from shore.tables.operations import COPIES, HAPPENED
+from shore.tables.operations import COPIES, HAPPENED, OF_ONE_EVENT
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -22,7 +23,7 @@ DOCK_MOVEMENTS = Table(
     name="dock_movements",
     title="What happened at the docks: ships and boxes that came and left",
     columns=(
-        Column("event_id", _TEXT, "DCSA eventID"),
+        Column("event_id", _TEXT, "DCSA eventID; events about several boxes or ships may have the same"),
         Column("un_location_code", _TEXT, "UN/LOCODE of the event, else of the site that published it; null at sea"),
         Column("event_date_time", TIME, "When it happened"),
         Column(
@@ -42,9 +43,10 @@ DOCK_MOVEMENTS = Table(
         Column("log", _TEXT, "Log of the record that counts: the one written down first"),
         Column("log_offset", pa.int64(), "Its offset there"),
     ),
-    key=("event_id",),
-    grain="One row per DCSA event.",
-    late="Events that new records are about are made again from all their copies, however late those come.",
+    key=("event_id", "log", "log_offset"),
+    grain="One row per DCSA event and the box or ship that it is about.",
+    late="Events that new records are about are made again from all their copies, however late those come. An earlier "
+    "copy that comes later takes the place of the row.",
     layout="Clustered by port and time: port authorities ask about theirs.",
     cluster_by=("un_location_code", "event_date_time"),
 )
@@ -53,10 +55,10 @@ MOVEMENTS = f"""
 with told as (
     select *,
         row_number() over copies as copy,
-        count(*) over (partition by event_id) as copies
+        count(*) over (partition by {OF_ONE_EVENT}) as copies
     from {{events}}
     where problem is null and {HAPPENED}
-    window copies as (partition by event_id order by {COPIES})
+    window copies as (partition by {OF_ONE_EVENT} order by {COPIES})
 )
 select
     e.event_id,

@@ -140,12 +140,16 @@ EVENTS = _table(
 )
 HAPPENED: Final = "coalesce(event_classifier_code, 'ACT') = 'ACT'"
 """SQL condition over ``events``: the event happened. Rows of earlier releases have no classifier."""
+OF_ONE_EVENT: Final = """event_id, equipment_reference,
+        case when equipment_reference is null then vessel_imo_number end"""
+"""SQL columns that are the same in all copies of one event. Ids are those of many senders, so events about several
+containers or ships may have one id."""
 COPIES: Final = "event_created_date_time nulls last, log, log_offset"
 """SQL order of the copies of one event: several sites may publish it, and the first copy counts."""
 TOLD: Final = f"""
     select * from events
     where problem is null and event_date_time is not null and {HAPPENED}
-    qualify row_number() over (partition by event_id, equipment_reference order by {COPIES}) = 1
+    qualify row_number() over (partition by {OF_ONE_EVENT} order by {COPIES}) = 1
 """  # noqa: S608  # our own names
 """The events of relation ``events`` that happened, each as its first copy tells it, in DuckDB's SQL."""
 POSITIONS = _table(

@@ -29,7 +29,7 @@ from board.sharing.tokens import IssuedToken, Tokens
 from shore.feeds.readers import readers_here
 from shore.paths import TablePaths
 from tests.support.oracle.entitlement.look import entitled
-from tests.support.shore.fleet import BOX, OTHER, STAR, alert, at, change, docked, event, reading, topology
+from tests.support.shore.fleet import BOX, MARLIN, OTHER, STAR, alert, at, change, docked, event, reading, topology
 from tests.support.tables import Rows, fill
 from tests.support.waits import until
 from topologies.model import Customer, Topology
@@ -82,6 +82,7 @@ def _rows() -> Rows:
             event(2, 12, "DISC", site="singapore", vessel_imo_number=STAR),
             event(3, 2, "GTIN", OTHER),
             event(4, 1, "GTIN", OTHER, "singapore", event_id=f"LOAD-2-{BOX}"),  # told before that LOAD, with its id
+            docked(5, 2.5, "DEPA", "singapore", MARLIN, event_id=f"DEPA-3-{STAR}"),  # the same for that DEPA
         ],
         "excursions": [
             excursion(BOX, 1, 2, 2.5),

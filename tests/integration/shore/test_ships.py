@@ -118,6 +118,28 @@ def test_an_event_is_one_row_however_often_it_is_told(fleet: FleetLake) -> None:
     check(fleet)
 
 
+def test_one_id_about_several_boxes_and_ships_is_a_movement_of_each(fleet: FleetLake) -> None:
+    """Senders count their events on their own. An earlier copy takes the row's place, and no other's."""
+    fleet.add(events=[event(1, 1, "GTIN", event_id="7")])
+    fleet.add(
+        events=[
+            event(1, 0, "GTIN", YELLOW, "singapore", event_id="7"),
+            docked(2, 2, "ARRI", "singapore", event_id="7"),
+            docked(1, 3, "ARRI", "star", MARLIN, event_id="7", un_location_code="JPTYO"),
+        ]
+    )
+    fleet.add(events=[event(4, 0.5, "GTIN", site="star", event_id="7")])
+    columns = ("equipment_reference", "vessel_imo_number", "event_date_time", "copies", "log")
+    assert sorted(fleet.rows("dock_movements", *columns), key=lambda row: row[2]) == [
+        (YELLOW, None, at(0), 1, "events.singapore"),
+        (BOX, None, at(0.5), 2, "events.star"),
+        (None, STAR, at(2), 1, "events.singapore"),
+        (None, MARLIN, at(3), 1, "events.star"),
+    ]
+    assert fleet.rows("port_calls", "vessel_imo_number", "call_date_time") == [(STAR, at(2)), (MARLIN, at(3))]
+    check(fleet, by_function=True)
+
+
 # -- port calls, voyages, and where ships are now
 
 

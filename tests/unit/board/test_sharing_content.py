@@ -20,7 +20,7 @@ from fairlead.records.reading import moment_of
 from shore.feeds.readers import readers_here
 from shore.report.slices import open_slices
 from tests.support.sharing import World, values
-from tests.support.shore.fleet import BOX, OTHER, alert, at, change, reading
+from tests.support.shore.fleet import BOX, OTHER, STAR, alert, at, change, reading
 
 
 @pytest.fixture
@@ -113,10 +113,10 @@ def test_a_recipients_hours_and_milestones_say_what_its_feed_says(world: World) 
     assert {row["event_id"] for row in milestones} == {
         value["eventID"] for (log, _), value in told.items() if log.startswith("milestones/")
     }
-    assert [row["equipment_event_type_code"] or row["transport_event_type_code"] for row in milestones] == [
-        "LOAD",
-        "DEPA",
-    ]
+    assert [
+        (row["equipment_event_type_code"] or row["transport_event_type_code"], row["vessel_imo_number"])
+        for row in milestones
+    ] == [("LOAD", STAR), ("DEPA", STAR)]
     assert all("booking" not in name and name != "publisher" for row in milestones for name in row)
 
 

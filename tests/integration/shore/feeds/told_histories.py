@@ -270,6 +270,19 @@ def an_event_of_another_box_or_ship_with_the_id_of_a_boxs_own_hides_no_milestone
     assert (yield "everything")[world.customer(SHOP)] == []
 
 
+def an_event_of_another_ship_with_the_id_of_the_boxs_ship_hides_no_milestone(world: World) -> Play:
+    begin(world)
+    world.moved("e1", "LOAD", 1)
+    sailed: dict[str, Any] = {"transport_event_type_code": "DEPA"}
+    world.event("e2", 2, **sailed)
+    world.event("e2", 1.5, copy=-1, log="events.marlin", **sailed, vessel_imo_number="9074729")
+    values = [value_of(record) for record in (yield from delivered(world, SHOP))]
+    assert [(each["eventDateTime"], each["vesselIMONumber"]) for each in values] == [
+        ("2026-03-01T01:00:00Z", world.ship),
+        ("2026-03-01T02:00:00Z", world.ship),
+    ]
+
+
 def single_readings_and_custody_are_not_for_a_recipient(world: World) -> Play:
     begin(world)
     for table in ("readings", "custody_entries", "alerts"):
@@ -367,6 +380,32 @@ def an_event_that_comes_again_is_told_once_unless_an_earlier_copy_says_something
     world.event("a", 2, copy=-1, **more | {"un_location_code": "JPTYO"})
     assert "retracts" in value_of((yield from delivered(world, PORT))[0])
     assert followed(world.feed(PORT)) == []
+
+
+def one_id_about_several_boxes_and_ships_is_a_movement_of_each(world: World) -> Play:
+    """Senders count their events on their own: none hides another one, and a repeat is none."""
+    harbour(world)
+    port: dict[str, Any] = {"un_location_code": f"SG{world.number}"}
+    gate: dict[str, Any] = {"equipment_event_type_code": "GTIN"}
+    name = f"movements/7.{world.number}"
+
+    def origins(records: list[Record]) -> list[str]:
+        named = [dict(record.headers) for record in records]
+        return [(each.get("origin") or b"back " + (each["retracts"] or b"")).decode() for each in named]
+
+    world.event("7", 1, equipment_reference="XXXU1", **gate, **port)
+    assert origins((yield from delivered(world, PORT))) == [f"{name}@0"]
+    world.event("7", 2, copy=1, log="events.sydney", equipment_reference="XXXU2", **gate, **port)
+    world.event("7", 3, copy=2, log="events.duck-star", transport_event_type_code="ARRI", **port)
+    world.event("7", 4, copy=3, log="events.oakland", equipment_reference="XXXU3", un_location_code="JPTYO", **gate)
+    assert origins((yield from delivered(world, PORT))) == [
+        f"back {name}@0", f"{name}/XXXU1@0", f"{name}/XXXU2@0", f"{name}/{world.ship}@0",
+    ]  # fmt: skip
+    world.event("7", 2, copy=4, log="events.oakland", equipment_reference="XXXU2", **gate, **port)
+    assert not (yield from delivered(world, PORT))
+    world.event("7", 5, copy=-1, log="events.oakland", equipment_reference="XXXU4", **gate, **port)
+    assert origins((yield from delivered(world, PORT))) == [f"{name}/XXXU4@0"]
+    assert not any((yield "everything").values())
 
 
 def ships_and_lines_with_other_names_make_revisions(world: World) -> Play:
@@ -672,9 +711,11 @@ def told_histories() -> dict[str, Scenario]:
         hours_whose_readings_retention_has_deleted_stay_while_a_booking_covers_them,
         milestones_are_those_of_the_box_and_of_the_ship_while_it_is_aboard,
         an_event_of_another_box_or_ship_with_the_id_of_a_boxs_own_hides_no_milestone,
+        an_event_of_another_ship_with_the_id_of_the_boxs_ship_hides_no_milestone,
         single_readings_and_custody_are_not_for_a_recipient,
         ships_and_boxes_of_all_lines_at_the_port_and_nowhere_else,
         an_event_that_comes_again_is_told_once_unless_an_earlier_copy_says_something_else,
+        one_id_about_several_boxes_and_ships_is_a_movement_of_each,
         ships_and_lines_with_other_names_make_revisions,
         a_port_authority_sees_nothing_of_a_booked_containers_readings,
         an_owner_gets_the_alerts_about_its_boxes_and_nothing_else,

@@ -17,7 +17,7 @@ import duckdb
 
 from shore.tables.bands import IN_TIME, MICROS_IN_DUCKDB, USED
 from shore.tables.hours import ACTIVATION_ENERGY, hours_sql
-from shore.tables.operations import TOLD
+from shore.tables.operations import COPIES, TOLD
 from shore.tables.valid_bookings import covers
 
 NEEDED: Final = """
@@ -179,7 +179,9 @@ where s.kind = 'milestones' and s.customer in (select customer from customers wh
         select 1 from periods p
         where p.customer = s.customer and p.equipment_reference = h.box and {covers("p", "h.event_date_time")}
     )
-qualify row_number() over (partition by s.customer, h.box, h.event_id order by h.equipment_reference nulls last) = 1
+qualify row_number() over (
+    partition by s.customer, h.box, h.event_id order by h.equipment_reference nulls last, {COPIES}
+) = 1
 """  # noqa: S608
 
 

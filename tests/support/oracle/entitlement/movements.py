@@ -1,8 +1,9 @@
 """A port authority's feed: the movements of ships and boxes of all lines at its port, and nothing about the cargo.
 
-One record per event (``movements/<event>@0``), made by the same statement as table ``dock_movements``. It has neither
-the booking that the event may name, nor anything of the container except its number and line. SQL for the connection of
-``due``.
+One record per event (``movements/<event>@0``), made by the same statement as table ``dock_movements``. Where events of
+one id are about several containers or ships at the port, each is ``movements/<event>/<container or ship>@0``. A record
+has neither the booking that the event may name, nor anything of the container except its number and line. SQL for the
+connection of ``due``.
 """
 
 from __future__ import annotations
@@ -45,7 +46,10 @@ where c.grain <> 'movements' and f.log like 'movements/%'
 _MOVEMENTS: Final = f"""
 insert into derived
 select
-    c.customer, 'movements/' || {_NAME}, 0, coalesce(m.equipment_reference, m.vessel_imo_number, ''), m.event_date_time,
+    c.customer,
+    'movements/' || {_NAME} || case when count(*) over (partition by c.customer, m.event_id) > 1
+        then '/' || coalesce(m.equipment_reference, m.vessel_imo_number, '') else '' end,
+    0, coalesce(m.equipment_reference, m.vessel_imo_number, ''), m.event_date_time,
     json_merge_patch('{{}}', json_object(
         'kind', 'movement',
         'eventID', m.event_id,
