@@ -88,7 +88,7 @@ def session_seconds(brokers: Mapping[str, Mapping[str, str | None]]) -> float | 
     longest = 0
     for settings in brokers.values():
         lives = [int(value or 0) for value in _lives(settings)]
-        if 0 in lives:
+        if 0 in lives or not lives:
             return None
         longest = max(longest, *lives)
     return longest / 1000 if longest else None
@@ -98,7 +98,8 @@ def _lives(settings: Mapping[str, str | None]) -> list[str | None]:
     """Return a broker's setting for each listener and mechanism by which a user logs in with a SCRAM password: that of
     the mechanism at the listener, else the listener's, else the general one.
 
-    Controllers' listeners are for brokers. A broker that tells no listener of this kind counts as one that tells none.
+    Controllers' listeners are for brokers. Of a broker that tells no listener of this kind, each setting counts. A
+    value that the broker hides is None.
     """
     inner = _listed(settings, "controller.listener.names")
     protocols = dict(each.split(":", 1) for each in _listed(settings, "listener.security.protocol.map") if ":" in each)
@@ -111,12 +112,13 @@ def _lives(settings: Mapping[str, str | None]) -> list[str | None]:
         for mechanism in mechanisms:
             if mechanism.startswith("SCRAM-"):
                 places = (f"{own}{mechanism.lower()}.{_SETTING}", f"{own}{_SETTING}", _SETTING)
-                found.append(next((settings[each] for each in places if settings.get(each) is not None), None))
-    return found or [settings.get(_SETTING)]
+                found.append(next((settings[each] for each in places if each in settings), None))
+    return found or [value for name, value in settings.items() if name.endswith(_SETTING)]
 
 
 def _listed(settings: Mapping[str, str | None], name: str) -> list[str]:
-    return [each.strip() for each in (settings.get(name) or "").split(",") if each.strip()]
+    """Return the values of a list in capital letters, as Kafka takes names of listeners and protocols."""
+    return [each.strip().upper() for each in (settings.get(name) or "").split(",") if each.strip()]
 
 
 def _settings(client: Client) -> dict[str, dict[str, str | None]]:

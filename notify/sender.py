@@ -195,7 +195,7 @@ def _to_be_split(service: Any, message: Message) -> bool:
     """
     import apprise
 
-    length = len(message.title) + len(message.text)
+    length = len(message.title) + len("\r\n") + len(message.text)
     long = [each for each in service if each.overflow_mode == "upstream" and length > each.body_maxlen]
     for each in long:
         each.overflow_mode = apprise.OverflowMode.SPLIT

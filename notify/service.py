@@ -38,7 +38,7 @@ from fairlead.local.passwords import secret_variable
 from fairlead.records import UNREADABLE, decoder
 from fairlead.records.alert import Alert, is_own_alert
 from fairlead.records.booking import Booking
-from fairlead.waiting import wait_set
+from fairlead.waiting import in_background, wait_set
 from notify.routes import Message, RouteBook
 from notify.sender import Sender, sender_for
 from replication.groups.client import GroupClient
@@ -124,14 +124,18 @@ class KnownBookings:
             UnavailableError: some cannot be known, so nobody can tell whose containers are whose.
             BrokerError, ConnectionLost: as ``LogFollower.read_to_ends``.
         """
-        if self._unread:
-            names = ", ".join(sorted(self._unread))
-            raise UnavailableError(
-                f"bookings cannot be read beyond a damaged batch in {names}",
-                hint="make a broker that has the log whole its leader",
-            )
-        if self._follower is not None:
-            await self._follower.read_to_ends()
+        if self._follower is None:
+            return
+        async with in_background(self._follower.read_to_ends()) as reading:
+            while not reading.done():
+                if self._unread:  # perhaps only now: the reading would wait until the batch is whole
+                    names = ", ".join(sorted(self._unread))
+                    raise UnavailableError(
+                        f"bookings cannot be read beyond a damaged batch in {names}",
+                        hint="make a broker that has the log whole its leader",
+                    )
+                await asyncio.wait({reading}, timeout=LOOK)
+            await reading
 
     def _apply(self, _topic: str, record: Record, _at_start: bool) -> None:
         if record.value is not None and is_data(record):
@@ -240,6 +244,7 @@ class RouteRunner:
         committed = await self._groups.offsets(self._group)
         here = await extents(cluster, await _alert_logs(cluster))
         self._positions = {}
+        self._damaged.clear()
         for tp, extent in here.items():
             # A route without any commit is new: it begins with what comes from now on.
             position = RoutePosition(extent.end if not committed else extent.start)

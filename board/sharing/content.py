@@ -178,7 +178,7 @@ _MILESTONES: Final = SharedTable(
     join ({TOLD}) t on h.log = 'milestones/' || h.{BOX} || '/' || t.event_id
     qualify row_number() over (
         partition by h.{BOX}, t.event_id order by (t.{BOX} is null)::int + 2 * coalesce(t.{BOX} <> h.{BOX}, false)::int,
-            abs(epoch_ms(t.event_date_time) - epoch_ms(h.device_date_time))
+            abs(epoch_ms(t.event_date_time) - epoch_ms(h.device_date_time)), t.log, t.log_offset
     ) = 1
     order by h.{BOX}, t.event_date_time, t.event_id
     """,  # noqa: S608

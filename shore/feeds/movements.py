@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from shore.feeds.coarse import json_time
 from shore.tables.dock_movements import MOVEMENTS
+from shore.tables.operations import ABOUT
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -23,7 +24,7 @@ select
     c.customer,
     concat('movements/', {NAME.replace("event_id", "m.event_id")},
         case when count(*) over (partition by c.customer, m.event_id) > 1
-            then concat('/', coalesce(m.equipment_reference, m.vessel_imo_number, '')) else '' end
+            then concat('/', {ABOUT}) else '' end
     ) as log,
     0L as log_offset,
     coalesce(m.equipment_reference, m.vessel_imo_number, '') as equipment_reference,

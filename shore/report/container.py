@@ -360,7 +360,7 @@ def container_report(
         mkt=tuple(_mkt(found)),
         cold_treatments=tuple(found.rows("select * from cold_treatments order by since_date_time, booking_reference")),
         custody=tuple(found.rows("select * from custody order by log, term, lost")),
-        movements=tuple(found.rows("select * from dock_movements order by event_date_time, event_id")),
+        movements=tuple(found.rows("select * from dock_movements order by event_date_time, event_id, log, log_offset")),
         alerts=tuple(_alerts(found)),
         alert_readings=tuple(alert_reading_rows(found)),
         bookings=tuple(bookings),

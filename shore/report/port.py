@@ -448,7 +448,7 @@ select max(moment) as as_of from (
 """
 _MOVEMENTS: Final = """
 select event_date_time, movement, vessel, vessel_imo_number, voyage_reference, equipment_reference, line, event_id
-from dock_movements order by event_date_time desc, event_id limit $most
+from dock_movements order by event_date_time desc, event_id, log, log_offset limit $most
 """
 _CALLS: Final = """
 select * from port_calls where un_location_code = $code order by call_date_time desc, vessel_imo_number limit $most

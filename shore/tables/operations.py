@@ -140,8 +140,9 @@ EVENTS = _table(
 )
 HAPPENED: Final = "coalesce(event_classifier_code, 'ACT') = 'ACT'"
 """SQL condition over ``events``: the event happened. Rows of earlier releases have no classifier."""
-OF_ONE_EVENT: Final = """event_id, equipment_reference,
-        case when equipment_reference is null then vessel_imo_number end"""
+ABOUT: Final = "coalesce(nullif(equipment_reference, ''), vessel_imo_number, '')"
+"""SQL of what an event is about: its container, else its ship."""
+OF_ONE_EVENT: Final = f"event_id, {ABOUT}"
 """SQL columns that are the same in all copies of one event. Ids are those of many senders, so events about several
 containers or ships may have one id."""
 COPIES: Final = "event_created_date_time nulls last, log, log_offset"

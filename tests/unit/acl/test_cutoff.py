@@ -37,6 +37,9 @@ ONE = {**TWO, "listener.name.inner.sasl.enabled.mechanisms": "OAUTHBEARER"}
         ({"1": {**ONE, ANY: "0", SCRAM: "2000"}}, 2.0),
         ({"1": {**ONE, OWN: "2000", SCRAM: "4000"}}, 4.0),
         ({"1": {ANY: None}}, None),
+        ({"1": {**ONE, ANY: "60000", SCRAM: None}}, None),  # hidden
+        ({"1": {**ONE, "listeners": "client://:9092", ANY: "60000", OWN: "0"}}, None),
+        ({"1": {ANY: "60000", OWN: "0"}}, None),  # no listeners told
         ({}, None),
     ],
 )

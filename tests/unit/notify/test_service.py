@@ -15,6 +15,7 @@ from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.record import NewRecord, Record
 from fairlead.kafka.protocol.types import TP
 from fairlead.records import encode
+from fairlead.waiting import in_background
 from notify import service
 from notify.sender import sender_for
 from notify.service import KnownBookings, RouteRunner, _decoded
@@ -131,3 +132,20 @@ async def test_a_route_for_customers_waits_while_bookings_cannot_be_known(fake: 
     await known.catch_up(cluster)
     with pytest.raises(UnavailableError, match=r"damaged batch in bookings\.tokyo"):
         await known.read_to_ends()
+
+
+async def test_a_route_does_not_wait_for_a_batch_of_bookings_that_proves_damaged_meanwhile(
+    fake: FakeCluster, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says what is wrong instead, as when the batch was known to be damaged."""
+    monkeypatch.setattr(service, "LOOK", 0.05)
+    log = "bookings.tokyo"
+    begin(fake, log, encode(booking("ducks")))
+    known = KnownBookings(fleet({}), "tokyo")
+    await known.catch_up(cluster)
+    put(fake.logs[log], NewRecord(encode(booking("ducks")), timestamp_ms=5))
+    damage(fake.logs[log], 1)
+    async with in_background(known.follow()):
+        with pytest.raises(UnavailableError, match=r"damaged batch in bookings\.tokyo"):
+            async with asyncio.timeout(PATIENCE):
+                await known.read_to_ends()

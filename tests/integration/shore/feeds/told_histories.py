@@ -402,6 +402,8 @@ def one_id_about_several_boxes_and_ships_is_a_movement_of_each(world: World) -> 
         f"back {name}@0", f"{name}/XXXU1@0", f"{name}/XXXU2@0", f"{name}/{world.ship}@0",
     ]  # fmt: skip
     world.event("7", 2, copy=4, log="events.oakland", equipment_reference="XXXU2", **gate, **port)
+    sham: dict[str, Any] = {"transport_event_type_code": "ARRI", "equipment_reference": world.ship}
+    world.event("7", 6, copy=5, log="events.marlin", **sham, **port)
     assert not (yield from delivered(world, PORT))
     world.event("7", 5, copy=-1, log="events.oakland", equipment_reference="XXXU4", **gate, **port)
     assert origins((yield from delivered(world, PORT))) == [f"{name}/XXXU4@0"]

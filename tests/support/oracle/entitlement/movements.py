@@ -13,6 +13,7 @@ from typing import Final
 import duckdb
 
 from shore.tables.dock_movements import MOVEMENTS
+from shore.tables.operations import ABOUT
 
 NEEDED: Final = "select exists (select 1 from customers where grain = 'movements')"
 
@@ -48,7 +49,7 @@ insert into derived
 select
     c.customer,
     'movements/' || {_NAME} || case when count(*) over (partition by c.customer, m.event_id) > 1
-        then '/' || coalesce(m.equipment_reference, m.vessel_imo_number, '') else '' end,
+        then '/' || {ABOUT} else '' end,
     0, coalesce(m.equipment_reference, m.vessel_imo_number, ''), m.event_date_time,
     json_merge_patch('{{}}', json_object(
         'kind', 'movement',
