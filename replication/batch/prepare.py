@@ -55,19 +55,22 @@ def prepare_batches(
         ours = header.producer_id == PRODUCER_ID
         pid, term, marker = (PRODUCER_ID, header.producer_epoch, marker_offset(header)) if ours else _FOREIGN
         when = header.max_timestamp
-        if base > position:
-            yield Gap(position, base, pid, term, marker, when, gap_key)
-        start_at = max(position, base)
-        gap_key, position = GAP_KEY, after
+        at, position = position, after
+        start_at = max(at, base)
         void = header.is_control or is_aborted or header.count == 0
         whole = start_at == base and header.count == after - base
         verbatim = whole and not void and not header.attributes & LOG_APPEND_TIME and (ours or is_usual(header))
-        if not verbatim and not verify_crc(records, start, stop):  # the broker checks unchanged batches
-            gap = Gap(start_at, after, pid, term, marker, when)
+        # The broker checks unchanged batches, but not the fillers before them.
+        if (not verbatim or base > at) and not verify_crc(records, start, stop):
+            gap = Gap(at, after, pid, term, marker, when)
             yield RejectedBatch(
                 base, f"the CRC of the batch at offset {base} does not match its bytes", gap=gap, damaged=True
             )
+            gap_key = GAP_KEY
             continue
+        if base > at:
+            yield Gap(at, base, pid, term, marker, when, gap_key)
+        gap_key = GAP_KEY
         if void:
             yield Gap(start_at, after, pid, term, marker, when)
             continue

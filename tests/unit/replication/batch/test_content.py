@@ -223,6 +223,17 @@ def test_no_damaged_batch_gets_a_checksum_that_is_right(producer: int, at: int) 
         assert found.damaged
 
 
+@pytest.mark.parametrize("producer", [7, FOREIGN_PRODUCER_ID, PRODUCER_ID])
+def test_a_damaged_batch_shows_no_hole_before_it(producer: int) -> None:
+    """Its header may say anything; fillers would agree with the records that another source has there."""
+    damaged = batch(5, 3, producer=producer, sequence=5)
+    damaged[-1] ^= 0xFF
+    before, found = prepare_batches(view(batch(0, 3, producer=producer), damaged), 0)
+    assert isinstance(before, PreparedBatch) and isinstance(found, RejectedBatch)
+    assert found.damaged and found.gap is not None
+    assert (found.gap.base, found.gap.stop) == (3, 8)
+
+
 @pytest.mark.parametrize("producer", [FOREIGN_PRODUCER_ID, PRODUCER_ID])
 def test_a_damaged_batch_that_must_be_written_again_is_damaged_at_this_source(producer: int) -> None:
     """A damaged batch of our own that LogAppendTime would have us rebuild says that the source has damaged it."""
