@@ -289,7 +289,7 @@ def sites_table(topology: Topology) -> Table:
         shore = ""
         if topology.shore and name in topology.shore.sites:
             shore = ", shore" if name == topology.shore.at else ", shore on standby"
-        table.add_row(_named(name, site.title), KIND_TITLE[site.kind] + shore, _where(site), _keeps(site))
+        table.add_row(_named(name, site.title), KIND_TITLE[site.kind] + shore, Text(_where(site)), _keeps(site))
     return table
 
 
@@ -324,7 +324,8 @@ def _link_rows(topology: Topology) -> Iterator[tuple[RenderableType, ...]]:
         rows.setdefault(key, []).append(link.to)
     for (source, arrow, when, rate, streams), targets in rows.items():
         way = DrawnWay.BERTHED if when == "berthed" else DrawnWay.THIN if rate else DrawnWay.ALWAYS
-        yield Text(source, "bold"), Text(arrow, _STYLE[way]), "\n".join(targets), Text(when, _STYLE[way]), rate, streams
+        ways = Text(arrow, _STYLE[way]), "\n".join(targets), Text(when, _STYLE[way])
+        yield Text(source, "bold"), *ways, rate, Text(streams)
 
 
 def streams_table(topology: Topology) -> Table:
@@ -338,7 +339,7 @@ def streams_table(topology: Topology) -> Table:
             "site": "at the site in the key",
             "shore": "at shore",
         }[stream.insert_point]
-        table.add_row(Text(name, "bold"), enter, stream.priority.value, stream.title)
+        table.add_row(Text(name, "bold"), enter, stream.priority.value, Text(stream.title))
     return table
 
 

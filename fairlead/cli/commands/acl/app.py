@@ -312,7 +312,7 @@ def explain(
             shown.setdefault((answer.rules, generic, answer.operation, answer.allowed), []).append(answer.site)
         for (rules, because, what, allowed), sites in shown.items():
             verdict = "[green]may[/]" if allowed else "[red]may not[/]"
-            console.print(f"{user} {verdict} {what} {topic} at {', '.join(sites)}")
+            console.print(f"{user} {verdict} {what} {escape(topic)} at {', '.join(sites)}")
             for text in because:
                 console.print(f"    because {escape(text)}")
             for rule in rules:

@@ -115,3 +115,9 @@ def test_users_and_reasons_of_an_audit_are_whole_at_80_columns(capsys: pytest.Ca
     told = capsys.readouterr().out
     assert user in told
     assert "\N{HORIZONTAL ELLIPSIS}" not in told
+
+
+def test_a_topic_with_brackets_is_explained_as_it_is_written(capsys: pytest.CaptureFixture[str]) -> None:
+    """Rich takes brackets in text for a style, and ``[/`` for a mistake."""
+    assert cli.run(["acl", "explain", "consumer", "orders.[/x]", "--topology", "two-way"]) == ExitCode.OK
+    assert "consumer may READ orders.[/x] at east, west" in " ".join(capsys.readouterr().out.split())

@@ -67,6 +67,21 @@ def test_too_many_links_are_counted_instead_of_drawn() -> None:
     assert "66 connections are too many" in line.plain
 
 
+def test_brackets_are_drawn_as_they_are_written() -> None:
+    """Rich takes ``[...]`` in text for a style: a title, a pattern of keys and an address may have some."""
+    shown = _drawn(
+        read(
+            "name: mine\nsites:\n"
+            "  east: {kind: datacentre, kafka: {bootstrap: '[fd00::1]:9093'}}\n  west: {kind: datacentre}\n"
+            "streams: {metrics: {title: 'Old [/] and new'}}\n"
+            "links: [{from: east, to: west, streams: {metrics: ['[a-f]*']}}]\n",
+            "mine.yaml",
+        )
+    )
+    for text in ("[fd00::1]:9093", "Old [/] and new", "metrics ([a-f]*)"):
+        assert text in shown
+
+
 def test_a_topology_without_links_is_drawn() -> None:
     alone = read("name: alone\nsites: {here: {kind: datacentre}}\n", "alone.yaml")
     assert "here" in _drawn(alone)
