@@ -6,6 +6,7 @@ import csv
 import datetime as dt
 import decimal
 import json
+import math
 from collections.abc import Collection, Iterable, Sequence
 from typing import Annotated, Any, Final
 
@@ -137,7 +138,8 @@ def _records(names: Iterable[str], rows: Iterable[Sequence[Any]]) -> None:
 def plain(value: Any) -> Any:
     """Convert a value for JSON.
 
-    Bytes become text (payloads are JSON), times RFC 3339, sums of integers (DuckDB's hugeint) integers.
+    Bytes become text (payloads are JSON), times RFC 3339, sums of integers (DuckDB's hugeint) integers. NaN and
+    infinity, which JSON lacks, become null.
     """
     match value:
         case bytes():
@@ -146,7 +148,9 @@ def plain(value: Any) -> Any:
             return value.isoformat().replace("+00:00", "Z")
         case decimal.Decimal():
             return int(value) if value == value.to_integral_value() else float(value)
-        case list():
+        case float():
+            return value if math.isfinite(value) else None
+        case list() | tuple():
             return [plain(each) for each in value]
         case dict():
             return {name: plain(each) for name, each in value.items()}

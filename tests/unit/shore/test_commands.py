@@ -92,6 +92,15 @@ def test_numbers_for_programs_are_whole(capsys: pytest.CaptureFixture[str]) -> N
 
 
 @pytest.mark.usefixtures("filled")
+def test_json_has_no_value_that_json_does_not_know(capsys: pytest.CaptureFixture[str]) -> None:
+    """NaN and infinity are null, also in lists and maps; strict readers refuse what Python's writer makes of them."""
+    query = "select 'nan'::double as one, ['inf'::double, 2] as list, map {'-18': 'nan'::double} as map"
+    assert run(["sql", query, "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert row == {"one": None, "list": [None, 2.0], "map": [["-18", None]]}
+
+
+@pytest.mark.usefixtures("filled")
 def test_rows_have_one_form(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["sql", "select 1", "--csv", "--json"]) == ExitCode.USAGE
     said = capsys.readouterr()
