@@ -81,7 +81,8 @@ def _sites(data: Mapping[str, Any], sites: dict[str, Any], streams: dict[str, An
         if kind != SiteKind.SHIP and kind in list(SiteKind) and text(site, "imo"):
             yield CheckFinding((*path, "imo"), f"an IMO number on a {kind}", "only ships have one", at_key=True)
         if kind in list(SiteKind) and kind not in _AT_PLACES and "position" in site:
-            yield CheckFinding((*path, "position"), f"a position on a {kind}", "only ports have one", at_key=True)
+            problem = f"a position on a {kind}"
+            yield CheckFinding((*path, "position"), problem, "only ports and headquarters have one", at_key=True)
         for key in ("imo", "unlocode"):
             value = text(site, key)
             if value is None or kind is None or (key == "unlocode" and kind not in _AT_PLACES):

@@ -12,6 +12,7 @@ from rich.table import Table
 from fairlead.cli.commands.context import JsonOption, complete_topology, shared_data
 from fairlead.cli.console import console, emit, output
 from fairlead.names import LogName
+from replication.berths import port_places
 from shore.report.wording import count
 from topologies.context import DEFAULT_TOPOLOGY
 from topologies.drawing.text import as_data, draw, mermaid
@@ -40,8 +41,8 @@ def check(topology: TopologyArgument = DEFAULT_TOPOLOGY, json: JsonOption = Fals
     """Check a topology with its local file and environment; list every mistake (exit code 3).
 
     Warns of sites that keep old records for another site which cannot confirm that it has them, of ledgers that a
-    retention cuts, of streams that no link carries, and of data on this machine that seem to be those of another
-    topology with the same name.
+    retention cuts, of streams that no link carries, of ports with berthed links whose place is not known, and of data
+    on this machine that seem to be those of another topology with the same name.
 
     Example: fairlead topology check my-fleet.yaml
     """
@@ -66,8 +67,8 @@ def check(topology: TopologyArgument = DEFAULT_TOPOLOGY, json: JsonOption = Fals
 
 def warnings(topology: Topology) -> list[str]:
     """Return what is allowed and probably not meant: records that are never deleted, because of a missing way back;
-    ledgers that are cut; streams that links could carry, and none does."""
-    return [*_never_deleted(topology), *_cut_ledgers(topology), *_staying(topology)]
+    ledgers that are cut; streams that links could carry, and none does; UN/LOCODEs of no known port."""
+    return [*_never_deleted(topology), *_cut_ledgers(topology), *_staying(topology), *_nowhere(topology)]
 
 
 def _never_deleted(topology: Topology) -> list[str]:
@@ -126,6 +127,19 @@ def _staying(topology: Topology) -> Iterator[str]:
             kept = [each for each in (*_OF_SHIPS, *topology.moving_streams) if each in carried - leaving - unwritten]
             if kept:
                 yield f"no link carries {', '.join(kept)} of {site} away from the ship"
+
+
+def _nowhere(topology: Topology) -> Iterator[str]:
+    """A mistyped UN/LOCODE has a right form, and so is no mistake."""
+    berths = {end for link in topology.directed_links() if link.when == "berthed" for end in (link.from_, link.to)}
+    known = port_places(topology)
+    for name, site in topology.sites.items():
+        if name in berths and site.kind is not SiteKind.SHIP and name not in known:
+            code = f"{site.unlocode} is not the UN/LOCODE of a port" if site.unlocode else "it has no UN/LOCODE"
+            yield (
+                f"Fairlead does not know where {name} lies ({code}), so a ship's position does not open its berthed "
+                f"links; correct sites.{name}.unlocode, or set sites.{name}.position"
+            )
 
 
 @app.command()

@@ -77,6 +77,19 @@ def test_check_does_not_warn_of_ledgers_that_stay_whole(kinds: tuple[str, str], 
     assert [each.partition(" ")[0] for each in found] == cut
 
 
+def test_check_warns_of_a_berth_whose_place_is_not_known(runner: CliRunner, tmp_path: Path) -> None:
+    """A mistyped UN/LOCODE has a right form. Without a place, positions open no link there."""
+    file, mistyped = tmp_path / "mine.yaml", "JPTKO"
+    file.write_text(shipped()["minimal"].read_text().replace("JPTYO", mistyped).replace("name: minimal", "name: mine"))
+    result = runner.invoke(app, ["check", "mine.yaml"])
+    assert result.exit_code == 0
+    said = " ".join(result.stdout.split())
+    assert f"where tokyo lies ({mistyped} is not the UN/LOCODE of a port)" in said
+    assert "sites.tokyo.position" in said and said.count("warning:") == 1
+    (tmp_path / "mine.local.yaml").write_text("sites: {tokyo: {position: {latitude: 35.6, longitude: 139.8}}}\n")
+    assert "warning:" not in runner.invoke(app, ["check", "mine.yaml"]).stdout
+
+
 def _mine(links: str) -> Topology:
     sites = "{edge: {kind: datacentre}, centre: {kind: datacentre}, star: {kind: ship, imo: '9074729'}}"
     streams = "{metrics: {}, orders: {}, boxes: {insert_point: moves, owners: [BIGU]}}"
