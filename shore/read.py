@@ -9,6 +9,7 @@ pandas, Polars and DuckDB can read.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
@@ -114,6 +115,8 @@ def table(folder: Path, name: str, *, storage: str | None = None) -> pads.Datase
 def sql(folder: Path, query: str, *, storage: str | None = None, known: Collection[str] = TABLES) -> pa.Table:
     """Run one SQL query (DuckDB's dialect) over the tables and views (``shore.joins``). Return all rows, times in UTC.
 
+    A column whose name is there already gets a number: ``log``, ``log_1``.
+
     Args:
         known: All known tables. ``shore.feeds.readers.kept_tables`` adds those of customers, whose names need double
             quotes in a query.
@@ -151,7 +154,7 @@ def sql(folder: Path, query: str, *, storage: str | None = None, known: Collecti
             found: pa.Table = relation.to_arrow_table()
         except duckdb.Error as error:
             raise _explained(str(error), known, opened) from None
-    return found
+    return found.rename_columns(_distinct(found.schema.names))
 
 
 def rows(result: pa.Table) -> list[dict[str, Any]]:
@@ -230,6 +233,16 @@ def _info(name: str, delta: DeltaTable) -> TableInfo:
         description=delta.metadata().description or "",
         columns=columns,
     )
+
+
+def _distinct(names: Iterable[str]) -> list[str]:
+    """Return the names with ``_1``, ``_2`` behind those that repeat, as DuckDB's data frames have them: a join has the
+    columns of both tables, and a row by names would lose one."""
+    found: dict[str, None] = {}
+    for name in names:
+        numbered = (f"{name}_{number}" for number in itertools.count(1))
+        found[name if name not in found else next(each for each in numbered if each not in found)] = None
+    return list(found)
 
 
 def _explained(message: str, known: Collection[str], opened: Collection[str]) -> FairleadError:

@@ -101,6 +101,18 @@ def test_json_has_no_value_that_json_does_not_know(capsys: pytest.CaptureFixture
 
 
 @pytest.mark.usefixtures("filled")
+def test_a_column_whose_name_repeats_is_in_every_form(capsys: pytest.CaptureFixture[str]) -> None:
+    """A join has the columns of both tables."""
+    query = "select 1 as a, 2 as a, 3 as a_1, 4 as b"
+    assert run(["sql", query, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == [{"a": 1, "a_1": 2, "a_1_1": 3, "b": 4}]
+    assert run(["sql", query, "--csv"]) == 0
+    assert capsys.readouterr().out.splitlines() == ["a,a_1,a_1_1,b", "1,2,3,4"]
+    assert run(["sql", query]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split() == ["1", "2", "3", "4"]
+
+
+@pytest.mark.usefixtures("filled")
 def test_rows_have_one_form(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["sql", "select 1", "--csv", "--json"]) == ExitCode.USAGE
     said = capsys.readouterr()
