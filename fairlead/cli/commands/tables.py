@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Annotated, Any, Final
 
 import msgspec
+import pyarrow as pa
 import typer
 from rich.markup import escape
 from rich.measure import Measurement
@@ -138,14 +139,19 @@ def _records(names: Iterable[str], rows: Iterable[Sequence[Any]]) -> None:
 def plain(value: Any) -> Any:
     """Convert a value for JSON.
 
-    Bytes become text (payloads are JSON), times RFC 3339, sums of integers (DuckDB's hugeint) integers. NaN and
-    infinity, which JSON lacks, become null.
+    Bytes become text (payloads are JSON), times RFC 3339, intervals words (``2 days, 1:30:00``), sums of integers
+    (DuckDB's hugeint) integers. NaN and infinity, which JSON lacks, become null.
     """
     match value:
         case bytes():
             return value.decode("utf-8", "replace")
         case dt.datetime():
             return value.isoformat().replace("+00:00", "Z")
+        case dt.date() | dt.time():
+            return value.isoformat()
+        case pa.MonthDayNano():
+            rest = str(dt.timedelta(value.days, microseconds=value.nanoseconds // 1000))
+            return f"{value.months} months, {rest}" if value.months else rest
         case decimal.Decimal():
             return int(value) if value == value.to_integral_value() else float(value)
         case float():

@@ -101,6 +101,21 @@ def test_json_has_no_value_that_json_does_not_know(capsys: pytest.CaptureFixture
 
 
 @pytest.mark.usefixtures("filled")
+def test_dates_and_intervals_are_text_in_every_form(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without quotes of their own in CSV and on a terminal."""
+    query = (
+        "select date '2026-03-01' as day, time '06:30' as clock, interval 90 minute as short, interval 14 month as long"
+    )
+    wanted = ["2026-03-01", "06:30:00", "1:30:00", "14 months, 0:00:00"]
+    assert run(["sql", query, "--json"]) == 0
+    assert list(json.loads(capsys.readouterr().out)[0].values()) == wanted
+    assert run(["sql", query, "--csv"]) == 0
+    assert list(csv.reader(capsys.readouterr().out.splitlines()))[1] == wanted
+    assert run(["sql", query]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split("  ") == wanted
+
+
+@pytest.mark.usefixtures("filled")
 def test_a_column_whose_name_repeats_is_in_every_form(capsys: pytest.CaptureFixture[str]) -> None:
     """A join has the columns of both tables."""
     query = "select 1 as a, 2 as a, 3 as a_1, 4 as b"
