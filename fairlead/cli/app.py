@@ -183,6 +183,11 @@ def run(arguments: list[str] | None = None) -> int:
     except FairleadError as error:
         show_error(error, as_json=as_json)
         return error.exit_code
+    except RuntimeError as error:
+        if str(error) != "Query interrupted":  # DuckDB makes this of KeyboardInterrupt
+            raise
+        errors.print("interrupted")
+        return ExitCode.INTERRUPTED
     return ExitCode.OK
 
 

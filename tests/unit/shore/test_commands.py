@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import csv
 import json
+import signal
+import threading
 from pathlib import Path
+from typing import Any, NoReturn
 
 import pyarrow as pa
 import pytest
@@ -12,6 +15,7 @@ from rich.console import Console
 
 from fairlead.cli.app import run
 from fairlead.errors import ExitCode
+from shore import read
 from shore.jobs.status import JobStatus, write_status
 from shore.paths import TablePaths
 from shore.tables import TABLES
@@ -125,6 +129,34 @@ def test_a_column_whose_name_repeats_is_in_every_form(capsys: pytest.CaptureFixt
     assert capsys.readouterr().out.splitlines() == ["a,a_1,a_1_1,b", "1,2,3,4"]
     assert run(["sql", query]) == 0
     assert capsys.readouterr().out.splitlines()[1].split() == ["1", "2", "3", "4"]
+
+
+@pytest.mark.usefixtures("filled")
+def test_ctrl_c_ends_a_query_like_any_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """DuckDB raises an error of its own. The query would run for years; the signal comes when it is about to begin."""
+
+    def interrupt(*_: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    create_views = read._create_views  # noqa: SLF001
+
+    def begin(*arguments: Any) -> None:
+        threading.Timer(0.2, signal.raise_signal, [signal.SIGUSR1]).start()
+        create_views(*arguments)
+
+    monkeypatch.setattr(read, "_create_views", begin)
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    try:
+        assert (
+            run(["sql", "select count(*) from range(10000000) a, range(10000000) b where a.range * b.range % 7 = 3"])
+            == 130
+        )
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    said = capsys.readouterr()
+    assert (said.out, said.err) == ("", "interrupted\n")
 
 
 @pytest.mark.usefixtures("filled")
