@@ -100,6 +100,7 @@ async def _serve(context: Context, site: str, listen: Listen, metrics_host: str,
                 highlight=False,
             )
         await ended.wait()
+        gc.unfreeze()  # else DuckDB's module names at the end what it takes for leaks
 
 
 def start_in_background(context: Context, page: str = "") -> str:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any, NoReturn
@@ -61,3 +65,15 @@ def test_ctrl_c_while_access_rules_are_applied_stops_the_sites_that_this_call_st
     assert sorted(stopped) == ["duck-star", "singapore"]
     said = capsys.readouterr().err
     assert "stopping" in said and said.endswith("interrupted\n")
+
+
+def test_a_board_says_nothing_of_its_own_after_ctrl_c(tmp_path: Path) -> None:
+    """DuckDB's module names what it takes for leaks when the interpreter ends with objects that were frozen."""
+    command = [sys.executable, "-m", "fairlead.cli.app", "board", "--port", "0", "--topology", "minimal"]
+    home = {**os.environ, "FAIRLEAD_HOME": str(tmp_path)}
+    with subprocess.Popen(command, env=home, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:  # noqa: S603
+        assert process.stdout is not None and process.stdout.readline().startswith("The board of tokyo is at")
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate()
+    assert process.returncode == ExitCode.OK
+    assert "leaked" not in said
