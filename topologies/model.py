@@ -656,7 +656,7 @@ class Topology(Model):
 
     @property
     def sites_with_bridge(self) -> list[str]:
-        """The sites with a way in: all but customers' have an MQTT broker and a bridge."""
+        """The sites with a bridge and an MQTT broker: all but customers'."""
         return [name for name, site in self.sites.items() if site.kind is not SiteKind.CUSTOMER]
 
     def has_replicator(self, site: str) -> bool:

@@ -105,7 +105,7 @@ def report(
     Example: fairlead alert report BIGU1000005 --site duck-star
     """
     if report_type not in _TYPES:
-        raise OptionError(f"no report is {report_type!r}", hint=f"--type: {', '.join(_TYPES)}")
+        raise OptionError(f"there is no report of type {report_type!r}", hint=f"--type: {', '.join(_TYPES)}")
     context = open_topology(topology)
 
     async def make(cluster: Cluster) -> LostContainerReport:
@@ -129,7 +129,7 @@ def ack(
     topology: TopologyOption = DEFAULT_TOPOLOGY,
     as_json: JsonOption = False,
 ) -> None:
-    """Acknowledge an alert: somebody sees to it. It stays open until its condition ends.
+    """Acknowledge an alert: somebody is dealing with it. It stays open until its condition ends.
 
     The site's bridge notes who has acknowledged it, and all sites show that. Ends with 5 when the alert is over or
     acknowledged already, and with 4 when the bridge does not answer in time; it notes it later.
@@ -168,9 +168,9 @@ def rules(
         Path | None, typer.Option(help="A file as for fairlead bridge --thresholds.", metavar="FILE")
     ] = None,
     commodity: Annotated[str | None, typer.Option(help="Show the thresholds for this commodity.")] = None,
-    stream: Annotated[str | None, typer.Option(help="... for containers of this stream.")] = None,
-    customer: Annotated[str | None, typer.Option(help="... for containers that this customer has booked.")] = None,
-    ashore: Annotated[bool, typer.Option("--ashore", help="... in a yard, not on a ship.")] = False,
+    stream: Annotated[str | None, typer.Option(help="Show those for containers of this stream.")] = None,
+    customer: Annotated[str | None, typer.Option(help="Show those for containers booked by this customer.")] = None,
+    ashore: Annotated[bool, typer.Option("--ashore", help="Show those of a yard, not of a ship.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Show the thresholds of alerts, and where each comes from.

@@ -174,7 +174,7 @@ def _chosen(topology: Topology, at: Sequence[str], *, every: bool) -> list[str]:
     able = topology.sites_with_bridge
     if every == bool(at):
         raise OptionError(
-            "either --site SITE or --all must be given", hint=f"sites with a way in: {', '.join(sorted(able))}"
+            "either --site SITE or --all must be given", hint=f"sites with a bridge: {', '.join(sorted(able))}"
         )
     for site in at:
         _check_site(topology, site)
@@ -183,7 +183,7 @@ def _chosen(topology: Topology, at: Sequence[str], *, every: bool) -> list[str]:
 
 def _check_site(topology: Topology, site: str) -> None:
     if site not in topology.sites_with_bridge:
-        raise UnknownNameError("site with a way in", site, topology.sites_with_bridge)
+        raise UnknownNameError("site with a bridge", site, topology.sites_with_bridge)
 
 
 def _ais_source(topology: Topology, sites: Sequence[str], text: str) -> AisSource:

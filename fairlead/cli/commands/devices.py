@@ -73,7 +73,8 @@ def enrol(
         f"give {name} {'another' if name in known else 'a'} password" for name in names if renew or name not in known
     ]
     plan += [f"put their passwords into {out}"] if plan and out is not None else []
-    plan += [f"tell {', '.join(local_sites(context.topology))}"] if plan and local_sites(context.topology) else []
+    here = local_sites(context.topology)
+    plan += [f"pass them on to {', '.join(here)}"] if plan and here else []
     plan = plan or ["nothing to do: all of them have a password"]
     if not consent.agreed(plan):
         return
@@ -189,7 +190,7 @@ def export(
     context = open_topology(topology)
     known = by_site(context.topology, device_book(context.folder).read().values())
     if site not in known:
-        raise UnknownNameError("site with a way in", site, known)
+        raise UnknownNameError("site with a bridge", site, known)
     devices = known[site]
     with writing(out, "folder"):
         write_file(out / "passwd.devices", "".join(device.line for device in devices))
@@ -234,9 +235,9 @@ def _told(context: Context, told: dict[str, bool]) -> dict[str, object]:
 def _show_told(context: Context, told: dict[str, bool]) -> None:
     running, waiting = ([site for site, runs in told.items() if runs is wanted] for wanted in (True, False))
     if running:
-        console.print(f"told: {', '.join(running)}")
+        console.print(f"in effect now at {', '.join(running)}")
     if waiting:
-        console.print(f"when they are started: {', '.join(waiting)}")
+        console.print(f"in effect at the next start of {', '.join(waiting)}")
     for site in outside_sites(context.topology):
         errors.print(
             f"{site} is not on this machine: fairlead devices export --site {site} --out FOLDER", style="yellow"

@@ -73,7 +73,7 @@ def doctor(
 ) -> None:
     """Check that this machine has the Java, Mosquitto, jars, ports, open files and disk that a topology needs.
 
-    Exits with 1 if a check fails; warnings are no failure. Starts no sites and changes nothing.
+    Exits with 1 if a check fails; a warning is not a failure. Starts no sites and changes nothing.
 
     Example: fairlead doctor --topology big-blue --logs 20000
     """

@@ -41,7 +41,7 @@ def end_tokens(context: Context, customer: str, consent: Consent, *, as_json: bo
         return
     ended = tokens.revoke(customer) if good else 0
     body = {"customer": customer, "revoked": ended}
-    emit(body, as_json=as_json, render=lambda: output.write(f"{customer}: no token is good any more; {ended} were\n"))
+    emit(body, as_json=as_json, render=lambda: output.write(f"{customer}: {ended} tokens ended; none is valid now\n"))
 
 
 def share(context: Context, customer: str, options: ShareOptions, out: Path | None, *, as_json: bool) -> None:

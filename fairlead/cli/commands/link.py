@@ -108,7 +108,7 @@ def choose_links(
     if not all_:
         return [find_link(context.topology, link, source, target)]
     if link or source or target:
-        raise OptionError("one link and --all", hint="give LINK, or --all")
+        raise OptionError("LINK and --all exclude each other", hint="give LINK, or --all")
     links = [each for each in context.topology.directed_links() if may_have(each, scope)]
     if not links:
         raise ConfigurationError(f"no link carries {scope}", hint="fairlead link list shows what each carries")
@@ -424,9 +424,8 @@ app.command("promote")(
         LinkOperation.PROMOTE,
         """Make mirror topics writable at the link's target, with nothing missing.
 
-        Both ends must be equal and quiet. Refused when the source cannot be reached, when anything is missing here,
-        and for logs whose writer follows
-        from their name or moves by custody. Stop the writers at the source first.
+        Both ends must be equal, and nobody may write at the source: stop its writers first. Refused when the source
+        cannot be reached, when the target lacks a record, and for logs whose name or custody decides who writes them.
 
         Example: fairlead link promote 'old->new' --topic orders.europe --yes
         """,
@@ -437,7 +436,7 @@ app.command("failover")(
         LinkOperation.FAILOVER,
         """Make mirror topics writable at the link's target at once, even without the source.
 
-        Tells from which offset on the source may have records that this site has not.
+        Says from which offset on the source may have records that the target lacks.
 
         Example: fairlead link failover 'old->new' --stream orders --yes
         """,
@@ -460,7 +459,7 @@ app.command("restore")(
         LinkOperation.RESTORE,
         """Undo a promotion or failover: the target mirrors again.
 
-        Refused when it has records that the source has not.
+        Refused when the target has records that the source lacks.
 
         Example: fairlead link restore 'old->new' --topic orders.europe --yes
         """,

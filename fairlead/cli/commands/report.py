@@ -116,13 +116,13 @@ def port(
         console.print(f"{escape(report.port)} ({report.un_location_code}){when}")
         for ship in report.arriving:
             eta = ship.approach.eta
-            expected = f"about {eta:%Y-%m-%d %H:%M}" if eta is not None else "nobody knows when"
+            expected = f"about {eta:%Y-%m-%d %H:%M}" if eta is not None else "arrival time not known"
             console.print(
                 f"  {escape(ship.vessel)}: {expected}; {ship.aboard:,} boxes, {ship.for_port:,} for here, "
                 f"{ship.concerning:,} with something wrong"
             )
         if not report.arriving:
-            console.print("  no ship is known to come")
+            console.print("  no ship is expected")
         console.print(f"  on the dock: {len(report.dock):,}; ships in port: {len(report.in_port)}")
         for name in report.missing:
             console.print(f"table {name} is not there yet: the page says what is missing because of it", style="yellow")

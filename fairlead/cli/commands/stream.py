@@ -196,7 +196,7 @@ def delete(
     """Delete the topics of a stream that the topology no longer has.
 
     Refused while the topology has the stream, while a bridge or replicator runs with an older topology, and while
-    somebody writes to one of its topics. Ends with 4 when a site does not answer; what it has stays.
+    somebody writes to one of its topics. Ends with 4 when a site does not answer; its topics stay.
 
     Example: fairlead stream delete orders --site tokyo --dry-run
     """

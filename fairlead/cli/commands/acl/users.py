@@ -43,7 +43,7 @@ def rotate(
     """Give a user a new password.
 
     Open connections continue; new logins need the new password, which is never printed. Fairlead's services are not
-    interrupted. Cut off at any point, the same command finishes.
+    interrupted. After an interruption, the same command finishes it.
 
     Example: fairlead acl rotate ducks --site los-angeles --yes
     """

@@ -171,7 +171,7 @@ def losses(
 
     def render() -> None:
         if not lost:
-            console.print("nothing was lost that nobody has acknowledged")
+            console.print("no losses, or all of them acknowledged")
         elif done:
             console.print(f"[green]acknowledged[/]: {len(lost):,} logs; the notes are in losses.acknowledged")
         elif consent is not None:
@@ -210,7 +210,7 @@ def _render(found: ShoreStatus, behind: dict[str, Lag], lost: Sequence[LostLog])
         console.print("what it means, and how to acknowledge it: fairlead shore losses --help, docs/shore.md")
     if found.error:
         console.print(f"[bold red]the last run could not go on[/]: {escape(found.error)}", soft_wrap=True)
-    console.print(f"process {found.pid}, last word {_time(found.at)} UTC", style="dim")
+    console.print(f"process {found.pid}, last update {_time(found.at)} UTC", style="dim")
 
 
 def _show_site(record: SiteRecord) -> None:

@@ -114,7 +114,7 @@ def what_to_do(found: Verification) -> list[str]:
         commands = dict.fromkeys(command for check in odd if (command := mended_by(check.table)) != RUN)
         lines.append(f"What to do: {', '.join(('stop shore', *commands))}, then {RUN}. See docs/shore-repair.md")
     if any(check.unreadable for check in found.tables):
-        lines.append("What cannot be read comes first: as told above, then fairlead shore run --once, and verify again")
+        lines.append("First repair what cannot be read, as said above. Then fairlead shore run --once, and verify")
     elif any(check.same is None and not check.forgotten for check in found.tables):
         lines.append("Not everything was compared: fairlead shore run --once, then verify again")
     return lines
@@ -196,7 +196,7 @@ def backfill(
         if written:
             console.print("then: fairlead shore run --once, which tells feeds and other tables about them")
         if todo.empty:
-            console.print("everything is as it must be")
+            console.print("nothing to correct")
         elif not wanted:
             consent.unchanged(show)
 
@@ -214,9 +214,9 @@ def rebuild(
 ) -> None:
     """Rebuild a job's lost or damaged checkpoint and tables.
 
-    A job that reads logs goes on where its tables end, after what they lack was added from the logs. The tables of
-    other jobs are made again from their inputs. A checkpoint that is there is put aside, not deleted. Shore must not
-    run meanwhile.
+    For a job that reads logs, adds the rows that its tables lack; the job then continues where they end. The tables of
+    other jobs are made again from their inputs. An existing checkpoint is renamed, not deleted. Shore must not run
+    meanwhile.
 
     Example: fairlead shore rebuild readings --yes
     """
@@ -266,7 +266,7 @@ def rebuild(
 
 def _show_backfill(rows: list[dict[str, Any]], on: Console) -> None:
     table = Table("table", box=None, header_style="bold", pad_edge=False)
-    for heading in ("missing", "wrong", "of no record"):
+    for heading in ("missing", "wrong", "without a record"):
         table.add_column(heading, justify="right")
     for row in rows:
         odd = row["wrong"] if "wrong" in row else row["differing"]

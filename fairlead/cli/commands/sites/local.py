@@ -213,7 +213,11 @@ def status(
     topology: TopologyOption = DEFAULT_TOPOLOGY,
     check: Annotated[
         bool,
-        typer.Option("--check", help="End with 1 when a log's state means loss, or a bridge has lost messages."),
+        typer.Option(
+            "--check",
+            help="End with 1 when a log's state means loss, a source has deleted what a site lacks, or a bridge has an "
+            "alarm.",
+        ),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:

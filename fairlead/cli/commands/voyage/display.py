@@ -113,7 +113,7 @@ def sailing(trip: VoyageSource, *, quiet: bool, steerable: bool) -> Iterator[Cal
         yield say
         return
     if steerable:
-        errors.print("[dim]space pauses and goes on, q ends[/]")
+        errors.print("[dim]space pauses and resumes, q ends[/]")
     columns = (SpinnerColumn(), TextColumn("{task.fields[when]}"), BarColumn(), TextColumn("{task.description}"))
     with Progress(*columns, TimeElapsedColumn(), console=errors) as progress:
         task = progress.add_task("", total=trip.expected_messages(), when="")

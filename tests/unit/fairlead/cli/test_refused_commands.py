@@ -31,7 +31,7 @@ def state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["upp"], ExitCode.USAGE, "upp"),
         (BRIDGE, ExitCode.USAGE, "--site"),
         ([*BRIDGE, "--site", "tokio"], ExitCode.CONFIG, "did you mean 'tokyo'"),
-        (["bridge", "--site", "ducks-hq", "--topology", "big-blue"], ExitCode.CONFIG, "site with a way in"),
+        (["bridge", "--site", "ducks-hq", "--topology", "big-blue"], ExitCode.CONFIG, "site with a bridge"),
         ([*BRIDGE, "--site", "tokyo"], ExitCode.UNAVAILABLE, "fairlead up tokyo"),
         (["bridge", "--site", "tokyo", "--topology", "big-blue", "--ais", "udp://:10110"], ExitCode.CONFIG, "one ship"),
         (["bridge", *ON_SHIP, "--site", "blue-marlin", "--ais", "udp://:10110"], ExitCode.USAGE, "one ship"),
