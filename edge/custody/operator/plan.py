@@ -217,9 +217,9 @@ async def _first_that_knows(access: LedgerAccess, log: str, ask: Sequence[str]) 
 
 def nobody_answers(asked: Sequence[str], first: tuple[str, FairleadError] | None) -> UnavailableError:
     """Return the error for the case that no site could be asked."""
-    why = f", {first[0]}: {first[1].what}" if first is not None else ""
+    why = f" ({first[0]}: {first[1].what})" if first is not None else ""
     return UnavailableError(
-        f"none of these sites answered about custody: {', '.join(asked)}{why}",
+        f"none of these sites answered: {', '.join(asked)}{why}",
         hint=first[1].hint if first is not None and first[1].hint else "fairlead up, or fairlead status",
         sites=list(asked),
     )

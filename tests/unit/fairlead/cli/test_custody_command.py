@@ -196,7 +196,7 @@ def test_any_site_that_answers_is_asked(ground: FakeLedgers, capsys: pytest.Capt
     assert ground.asked == ["tokyo", "head", "sydney"]
     ground.away = {"tokyo", "head", "sydney", "star"}
     assert cli.run(["list"]) == ExitCode.UNAVAILABLE
-    assert "none of these sites answered about custody: tokyo, head, sydney, star" in capsys.readouterr().err
+    assert "none of these sites answered: tokyo, head, sydney, star (tokyo: tokyo is away)" in capsys.readouterr().err
     assert cli.run(["list", "--site", "tokyo"]) == ExitCode.UNAVAILABLE
     assert "tokyo is away" in capsys.readouterr().err
 
