@@ -56,7 +56,8 @@ def planned(
     from simulators.voyage.voyage import Voyage
 
     named = load(scenario) if scenario else None
-    context = open_topology(topology or (named.topology if named else DEFAULT_TOPOLOGY))
+    usual = os.environ.get("FAIRLEAD_TOPOLOGY") or DEFAULT_TOPOLOGY
+    context = open_topology(topology or (named.topology if named else usual))
     plan = named or load(_default_scenario(context))
     if calm:
         plan = plan.model_copy(update={"links": ()})
@@ -160,7 +161,8 @@ app = typer.Typer(
 TopologyArgument = Annotated[
     str | None,
     typer.Argument(
-        help="The topology to sail on. Default: that of the scenario or recording, else big-blue.",
+        help="The topology to sail on. Default: that of the scenario or recording, else FAIRLEAD_TOPOLOGY, else "
+        "big-blue.",
         show_default=False,
         autocompletion=complete_topology,
     ),
@@ -480,6 +482,7 @@ def _report(
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "report.json").write_bytes(made.to_json())
         (folder / "report.html").write_text(page, encoding="utf-8")
-    errors.print(f"report: {escape(str(folder / 'report.json'))}, {escape(str(folder / 'report.html'))}")
+    pages = f"{folder / 'report.json'}, {folder / 'report.html'}"
+    errors.print(f"report: {escape(pages)}", soft_wrap=True)
     if not made.ok:
         raise typer.Exit(ExitCode.FAILED)

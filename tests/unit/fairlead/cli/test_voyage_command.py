@@ -91,3 +91,15 @@ def test_a_recording_is_replayed_on_the_topology_that_ships_with_its_scenario(
     assert "messages of scenario busy-loop" in capsys.readouterr().out
     assert cli.run(["voyage", "replay", str(file), "minimal", "--dry-run"]) == ExitCode.CONFIG
     assert capsys.readouterr().err.rstrip().endswith(" pacific-loop")
+
+
+def test_a_voyage_that_names_nothing_is_on_the_topology_of_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And not on big-blue's seven sites. A scenario brings its own topology."""
+    monkeypatch.setenv("FAIRLEAD_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("FAIRLEAD_TOPOLOGY", "minimal")
+    assert cli.run(["voyage", "run", "--dry-run"]) == ExitCode.OK
+    assert "start what does not run yet: tokyo, duck-star\n" in capsys.readouterr().out
+    assert cli.run(["voyage", "run", "--scenario", "lost-headquarters", "--dry-run"]) == ExitCode.OK
+    assert "yet: los-angeles, tokyo, singapore, duck-star\n" in capsys.readouterr().out
