@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
 from compose.fleet import plan
 from compose.render import render as write_project
@@ -66,7 +68,8 @@ def render(
             )
         console.print(
             f"{count(len(fleet.sites), 'site')} with {count(number, 'broker')}; next: "
-            f"docker compose -f {out}/compose.yaml up --wait"
+            f"docker compose -f {escape(shlex.quote(f'{out}/compose.yaml'))} up --wait",
+            soft_wrap=True,
         )
 
     emit(body, as_json=as_json, render=show)

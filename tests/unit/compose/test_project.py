@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -325,3 +326,15 @@ def test_what_is_planned_is_what_the_project_has(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     there = load(out / "topology" / "quays.yaml", env={})
     assert (there.board is not None) == ("board" in yaml.safe_load((out / "compose.yaml").read_text())["services"])
+
+
+def test_the_next_command_can_be_copied(tmp_path: Path) -> None:
+    """It stands on one line, however long the folder's name is, and a shell takes it as it is."""
+    out = tmp_path / ("a project " * 12).strip()
+    command = typer.Typer()
+    command.add_typer(compose.app, name="compose")
+    done = CliRunner().invoke(command, ["compose", "render", str(out), "--plaintext", "--topology", "minimal"])
+    assert done.exit_code == 0, done.output
+    (line,) = [line for line in done.output.splitlines() if "docker compose" in line]
+    words = shlex.split(line.partition("next: ")[2])
+    assert words == ["docker", "compose", "-f", str(out / "compose.yaml"), "up", "--wait"]

@@ -100,7 +100,8 @@ def up(
         elsewhere = f", {len(names) - len(local)} elsewhere" if len(local) < len(names) else ""
         console.print(
             f"{count(len(local), 'site')} ready in {seconds:.1f} s{elsewhere}; "
-            f"the data is in {escape(str(context.folder))}"
+            f"the data is in {escape(str(context.folder))}",
+            soft_wrap=True,
         )
 
     emit(body, as_json=as_json, render=render)
