@@ -164,7 +164,10 @@ def _before(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", is_eager=True, callback=_show_versions, help="Show versions: Fairlead, Kafka, Spark."
+            "--version",
+            is_eager=True,
+            callback=_show_versions,
+            help="Show versions: Fairlead, Python, Kafka, Spark, Delta.",
         ),
     ] = False,
 ) -> None:
