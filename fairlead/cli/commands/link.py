@@ -31,6 +31,7 @@ from replication.states import ELSEWHERE
 from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology, running_kafka
 from topologies.model import Link, Topology
 from topologies.users import Role, service_users
+from topologies.values import format_rate
 
 
 def run_verb(
@@ -159,7 +160,7 @@ def show_one(link: Mapping[str, Any], console: Console) -> None:
         urgent = policy["priority"].get(stream)
         table.add_row("stream", escape(f"{stream}: {which}" + (f", priority {urgent}" if urgent else "")))
     table.add_row("used", escape(policy["when"] + (f": {link['berth']}" if link.get("berth") else "")))
-    table.add_row("rate", "unlimited" if policy["rate"] is None else f"{policy['rate']:,} bytes per second")
+    table.add_row("rate", "unlimited" if policy["rate"] is None else format_rate(policy["rate"]))
     table.add_row("starts at", escape(policy["start"]))
     table.add_row("groups", escape(", ".join(policy["groups"]) or "none follow"))
     table.add_row("logs", f"{number(link['logs'])}, {number(link['followed'])} followed, lag {number(link['lag'])}")
@@ -247,7 +248,7 @@ def _policy(policy: Mapping[str, Any]) -> str:
         for stream, which in policy["streams"].items()
     ]
     shown = ", ".join(taken) if len(taken) <= _NAMED else f"{len(taken)} streams"
-    rate = "" if policy["rate"] is None else f", {policy['rate']:,} B/s"
+    rate = "" if policy["rate"] is None else f", {format_rate(policy['rate'])}"
     return shown + ("" if policy["when"] == "always" else f", {policy['when']}") + rate
 
 

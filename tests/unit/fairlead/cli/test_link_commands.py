@@ -161,7 +161,7 @@ def test_the_list_in_a_table(ground: FakeSites, capsys: pytest.CaptureFixture[st
     assert cli.run(["list"]) == ExitCode.OK
     lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
     assert "mirroring" in lines["west->east"]
-    assert all(word in lines["west->far"] for word in ("8,000 B/s", LOG, "1 misplaced"))
+    assert all(word in lines["west->far"] for word in ("64 kbit/s", LOG, "1 misplaced"))
 
 
 def test_one_link_whole(capsys: pytest.CaptureFixture[str]) -> None:
