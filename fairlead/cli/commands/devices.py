@@ -26,6 +26,7 @@ from fairlead.errors import ConfigurationError, OptionError, UnknownNameError
 from fairlead.local.devices import MqttDevice, check_names, device_rules
 from fairlead.local.files import write_file
 from fairlead.local.state import locked
+from shore.report.wording import count
 from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology
 
 app = typer.Typer(
@@ -90,7 +91,7 @@ def enrol(
     body = {"enrolled": sorted(made), "kept": sorted(set(names) - set(made)), **_told(context, told)}
 
     def render() -> None:
-        console.print(f"{len(made)} devices enrolled, {len(set(names)) - len(made)} had a password already")
+        console.print(f"{count(len(made), 'device')} enrolled, {len(set(names)) - len(made)} had a password already")
         if made:
             place = (
                 f"their passwords are in {out}" if out else "fairlead devices list --out FILE writes their passwords"
@@ -136,7 +137,7 @@ def show(
             console.print(f"… {len(book) - 50:,} more (--json has all)", style="dim")
         for site, known in sites.items():
             gateway = ", and a gateway may publish for all" if context.topology.sites[site].mqtt_gateway else ""
-            console.print(f"{site}: {len(known):,} devices{gateway}")
+            console.print(f"{site}: {count(len(known), 'device')}{gateway}")
 
     emit(body, as_json=as_json, render=render)
 
@@ -170,7 +171,7 @@ def remove(
         told = push(context.topology, context.folder)
 
     def render() -> None:
-        console.print(f"{len(gone)} devices removed")
+        console.print(f"{count(len(gone), 'device')} removed")
         _show_told(context, told)
 
     emit({"removed": list(gone), **_told(context, told)}, as_json=as_json, render=render)
@@ -198,7 +199,7 @@ def export(
     files = [str(out / name) for name in ("passwd.devices", "acl.devices")]
 
     def render() -> None:
-        console.print(f"{len(devices):,} devices of {site}: {escape(', '.join(files))}", soft_wrap=True)
+        console.print(f"{count(len(devices), 'device')} of {site}: {escape(', '.join(files))}", soft_wrap=True)
         console.print("Add them to the end of the broker's password_file and acl_file, then: kill -HUP its process.")
 
     emit({"site": site, "devices": len(devices), "files": files}, as_json=as_json, render=render)

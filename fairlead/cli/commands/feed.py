@@ -37,6 +37,7 @@ from fairlead.records.booking import Retraction
 from fairlead.records.custody import CustodyEntry, ledger_entries
 from fairlead.records.headers import ORIGIN
 from fairlead.records.reading import PowerState, Reading, power_state
+from shore.report.wording import count
 from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology
 from topologies.model import Topology
 
@@ -436,7 +437,7 @@ def feed(
         finally:
             reader.commit(done)
     if not as_json:
-        errors.print(f"{seen} records", style="dim")
+        errors.print(count(seen, "record"), style="dim")
 
 
 def _configure(

@@ -245,7 +245,7 @@ def test_enrol_list_export_remove(run: Run, tmp_path: Path) -> None:
     tokyo = tmp_path / "big-blue" / "sites" / "tokyo" / "mosquitto" / "devices"
     assert set(tokyo.read_text().splitlines()) == {book[name].line.strip() for name in (BOX, OTHER)}
     again = run("enrol", "--yes", BOX, RED)
-    assert "1 devices enrolled, 1 had a password already" in again.output
+    assert "1 device enrolled, 1 had a password already" in again.output
 
     shown = json.loads(run("list", "--json").stdout)
     assert {one["device"] for one in shown["devices"]} == {BOX, OTHER, RED, "9074729"}
