@@ -10,6 +10,7 @@ from fairlead.cli.commands.context import require_writable
 from fairlead.cli.console import Consent, emit, errors, output
 from fairlead.errors import OptionError
 from fairlead.local.files import write_file
+from shore.report.wording import count
 from topologies.context import Context
 
 
@@ -41,7 +42,11 @@ def end_tokens(context: Context, customer: str, consent: Consent, *, as_json: bo
         return
     ended = tokens.revoke(customer) if good else 0
     body = {"customer": customer, "revoked": ended}
-    emit(body, as_json=as_json, render=lambda: output.write(f"{customer}: {ended} tokens ended; none is valid now\n"))
+    emit(
+        body,
+        as_json=as_json,
+        render=lambda: output.write(f"{customer}: {count(ended, 'token')} ended; none is valid now\n"),
+    )
 
 
 def share(context: Context, customer: str, options: ShareOptions, out: Path | None, *, as_json: bool) -> None:

@@ -150,8 +150,9 @@ def plain(value: Any) -> Any:
         case dt.date() | dt.time():
             return value.isoformat()
         case pa.MonthDayNano():
-            rest = str(dt.timedelta(value.days, microseconds=value.nanoseconds // 1000))
-            return f"{value.months} months, {rest}" if value.months else rest
+            days = [count(each, name) for each, name in ((value.months, "month"), (value.days, "day")) if each]
+            clock = dt.timedelta(microseconds=abs(value.nanoseconds) // 1000)
+            return ", ".join((*days, f"{'-' if value.nanoseconds < 0 else ''}{clock}"))
         case decimal.Decimal():
             return int(value) if value == value.to_integral_value() else float(value)
         case float():

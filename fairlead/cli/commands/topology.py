@@ -138,7 +138,7 @@ def _nowhere(topology: Topology) -> Iterator[str]:
             code = f"{site.unlocode} is not the UN/LOCODE of a port" if site.unlocode else "it has no UN/LOCODE"
             yield (
                 f"Fairlead does not know where {name} lies ({code}), so a ship's position does not open its berthed "
-                f"links; correct sites.{name}.unlocode, or set sites.{name}.position"
+                f"links; {'correct' if site.unlocode else 'set'} sites.{name}.unlocode, or set sites.{name}.position"
             )
 
 

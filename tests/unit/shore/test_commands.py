@@ -117,6 +117,8 @@ def test_dates_and_intervals_are_text_in_every_form(capsys: pytest.CaptureFixtur
     assert list(csv.reader(capsys.readouterr().out.splitlines()))[1] == wanted
     assert run(["sql", query]) == 0
     assert capsys.readouterr().out.splitlines()[1].split("  ") == wanted
+    assert run(["sql", "select interval '1 day' - interval '90 minutes' as back", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == [{"back": "1 day, -1:30:00"}]
 
 
 @pytest.mark.usefixtures("filled")

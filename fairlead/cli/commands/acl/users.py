@@ -43,7 +43,7 @@ def rotate(
     """Give a user a new password.
 
     Open connections continue; new logins need the new password, which is never printed. Fairlead's services are not
-    interrupted. After an interruption, the same command finishes it.
+    interrupted. If interrupted, the same command finishes the change.
 
     Example: fairlead acl rotate ducks --site los-angeles --yes
     """
