@@ -170,15 +170,15 @@ JOBS: dict[str, Job] = {
         Job(
             "ships",
             ("dock_movements", "port_calls", "voyages", "geofence_visits", "ships_now"),
-            "60 seconds",
+            "40 seconds",
             ships.query,
             inputs=ships.INPUTS,
         ),
-        # Conditions of an hour may be a minute old, and their merge is the most expensive batch of all.
+        # Its merge is the most expensive batch of all. With the time of a batch, rows follow within a minute.
         Job(
             "conditions",
             ("conditions", "excursions", "excursion_parts", "mkt", "outlook"),
-            "60 seconds",
+            "40 seconds",
             conditions.query,
             inputs=("readings",),
         ),
@@ -190,7 +190,7 @@ JOBS: dict[str, Job] = {
             lambda topology: bool(logs_here(topology)),
             inputs=feeds.INPUTS,
         ),
-        Job("quality", ("quality",), "60 seconds", quality.query, inputs=quality.INPUTS),
+        Job("quality", ("quality",), "40 seconds", quality.query, inputs=quality.INPUTS),
         Job(
             "containers_now",
             ("containers_now", "cold_treatments"),
