@@ -79,21 +79,25 @@ async def copies(cluster: Cluster, view: CustodyView, logs: Iterable[str]) -> Ma
         newest = view.seizures(tp.topic)[-1].term
         found[tp.topic] = Copy(positions[tp].end, Stale(cut, positions[tp].end, positions[tp].term, newest))
 
-    while left := {tp: below for tp, below in left.items() if below}:
-        terms = await _terms_at(cluster, {tp: below[0].marker for tp, below in left.items()})
+    async def headers_at(offsets: Mapping[TP, int]) -> dict[TP, BatchHeader]:
+        headers: dict[TP, BatchHeader] = {}
+        for tp, batch in (await batches_at(cluster, offsets)).items():
+            if isinstance(batch, CorruptBatch):
+                found[tp.topic] = batch
+            else:
+                headers[tp] = parse_header(batch)
+        return headers
+
+    while left := {tp: below for tp, below in left.items() if below and isinstance(found[tp.topic], Copy)}:
+        terms = _terms(await headers_at({tp: below[0].marker for tp, below in left.items()}))
         for tp, below in left.items():
-            seizure, there = below.pop(0), terms.get(tp)
-            if isinstance(there, CorruptBatch):
-                found[tp.topic] = there
-                below.clear()
-            elif FIRST_TERM <= (positions[tp].term if there is None else there) < seizure.term:
+            seizure, there = below.pop(0), terms.get(tp, positions[tp].term)
+            if FIRST_TERM <= there < seizure.term and isinstance(found[tp.topic], Copy):
                 stale_from(tp, seizure.marker)
                 below.clear()
     asked = [tp for tp in positions if _may_be_begun_amid(found[tp.topic], view, tp)]
-    for tp, begun_amid in (await _begun_amid(cluster, asked)).items():
-        if isinstance(begun_amid, CorruptBatch):
-            found[tp.topic] = begun_amid
-        elif begun_amid:
+    for tp, header in (await headers_at(dict.fromkeys(asked, 0))).items():
+        if header.base_offset == 0 and is_ours(header) and header.base_sequence > 0:  # not the first of its term
             stale_from(tp, 0)
     return found
 
@@ -137,12 +141,9 @@ async def batches_at(cluster: Cluster, offsets: Mapping[TP, int]) -> dict[TP, Bu
     return found
 
 
-async def _terms_at(cluster: Cluster, offsets: Mapping[TP, int]) -> dict[TP, int | CorruptBatch]:
-    """Return the terms of the records at these offsets, 0 for a record of no term; leave out missing records."""
-    return {
-        tp: each if isinstance(each, CorruptBatch) else each.producer_epoch if each.producer_id == PRODUCER_ID else 0
-        for tp, each in (await _headers_at(cluster, offsets)).items()
-    }
+def _terms(headers: Mapping[TP, BatchHeader]) -> dict[TP, int]:
+    """Return the terms of the records in these batches, 0 for a record of no term."""
+    return {tp: each.producer_epoch if each.producer_id == PRODUCER_ID else 0 for tp, each in headers.items()}
 
 
 def _may_be_begun_amid(copy: Copy | CorruptBatch, view: CustodyView, tp: TP) -> bool:
@@ -150,20 +151,3 @@ def _may_be_begun_amid(copy: Copy | CorruptBatch, view: CustodyView, tp: TP) -> 
     if isinstance(copy, CorruptBatch):
         return False
     return copy.stale is not None or copy.end <= view.seizures(tp.topic)[-1].marker
-
-
-async def _begun_amid(cluster: Cluster, logs: Iterable[TP]) -> dict[TP, bool | CorruptBatch]:
-    """Return whether these logs' record at offset 0 is not the first of its term; leave out logs that begin later."""
-    return {
-        tp: each
-        if isinstance(each, CorruptBatch)
-        else each.base_offset == 0 and is_ours(each) and each.base_sequence > 0
-        for tp, each in (await _headers_at(cluster, dict.fromkeys(logs, 0))).items()
-    }
-
-
-async def _headers_at(cluster: Cluster, offsets: Mapping[TP, int]) -> dict[TP, BatchHeader | CorruptBatch]:
-    return {
-        tp: each if isinstance(each, CorruptBatch) else parse_header(each)
-        for tp, each in (await batches_at(cluster, offsets)).items()
-    }
