@@ -85,13 +85,8 @@ def revoke(admin: KafkaEndpoint, user: str) -> RevokedAcls:
 def session_seconds(brokers: Mapping[str, Mapping[str, str | None]]) -> float | None:
     """Return the longest life of a session of a user with a password, by the brokers' settings; None if unlimited
     (Kafka's default)."""
-    longest = 0
-    for settings in brokers.values():
-        lives = [int(value or 0) for value in _lives(settings)]
-        if 0 in lives or not lives:
-            return None
-        longest = max(longest, *lives)
-    return longest / 1000 if longest else None
+    lives = [int(value or 0) for settings in brokers.values() for value in _lives(settings)]
+    return max(lives) / 1000 if lives and all(lives) else None
 
 
 def _lives(settings: Mapping[str, str | None]) -> list[str | None]:
@@ -113,7 +108,7 @@ def _lives(settings: Mapping[str, str | None]) -> list[str | None]:
             if mechanism.startswith("SCRAM-"):
                 places = (f"{own}{mechanism.lower()}.{_SETTING}", f"{own}{_SETTING}", _SETTING)
                 found.append(next((settings[each] for each in places if each in settings), None))
-    return found or [value for name, value in settings.items() if name.endswith(_SETTING)]
+    return found or [value for name, value in settings.items() if name.endswith(_SETTING)] or [None]
 
 
 def _listed(settings: Mapping[str, str | None], name: str) -> list[str]:

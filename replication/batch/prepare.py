@@ -56,6 +56,7 @@ def prepare_batches(
         pid, term, marker = (PRODUCER_ID, header.producer_epoch, marker_offset(header)) if ours else _FOREIGN
         when = header.max_timestamp
         at, position = position, after
+        key, gap_key = gap_key, GAP_KEY
         start_at = max(at, base)
         void = header.is_control or is_aborted or header.count == 0
         whole = start_at == base and header.count == after - base
@@ -66,11 +67,9 @@ def prepare_batches(
             yield RejectedBatch(
                 base, f"the CRC of the batch at offset {base} does not match its bytes", gap=gap, damaged=True
             )
-            gap_key = GAP_KEY
             continue
         if base > at:
-            yield Gap(at, base, pid, term, marker, when, gap_key)
-        gap_key = GAP_KEY
+            yield Gap(at, base, pid, term, marker, when, key)
         if void:
             yield Gap(start_at, after, pid, term, marker, when)
             continue

@@ -33,6 +33,8 @@ from shore.jobs.checkpoint import TablePosition, read_checkpoint, unread_rows
 from shore.jobs.status import MaintenanceStatus, Verb, maintenance_file, read_maintenance
 from shore.maintenance import (
     CompactStep,
+    ExpiryStep,
+    VacuumStep,
     compact,
     expire,
     maintenance_session,
@@ -158,16 +160,12 @@ class TableMaintenance:
                     yield partial(_compacted, session, paths, small)
         elif verb == "vacuum":
             for old in plan_vacuum(paths, [name], unread=unread_by(paths, self._readers), tables=self._tables, now=now):
-                if old.files and old.why:
-                    waits.append(f"table {name} is left alone: {old.why}")
-                elif old.files:
+                if _may_run(old, waits):
                     yield partial(vacuum, session, paths, old)
         elif name in self._shore.retention:
             keep, unread = self._shore.retention[name], unread_files(paths, self._readers)
             for rows in plan_expiry(paths, {name: keep}, unread=unread, now=now):
-                if rows.files and rows.why:
-                    waits.append(f"table {name} is left alone: {rows.why}")
-                elif rows.files:
+                if _may_run(rows, waits):
                     yield partial(expire, session, paths, rows)
 
     def _save(self) -> None:
@@ -236,6 +234,13 @@ def _positions(paths: TablePaths, jobs: Iterable[str]) -> dict[str, list[tuple[s
 def _compacted(session: SparkSession, paths: TablePaths, step: CompactStep) -> int:
     before, after = compact(session, paths, step)
     return max(0, before - after)
+
+
+def _may_run(step: VacuumStep | ExpiryStep, waits: list[str]) -> bool:
+    """Return whether a step has something to do now; if it must wait, add why to ``waits``."""
+    if step.files and step.why:
+        waits.append(f"table {step.table} is left alone: {step.why}")
+    return bool(step.files) and not step.why
 
 
 def _what(error: Exception) -> str:
