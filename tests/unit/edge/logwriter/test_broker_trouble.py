@@ -195,6 +195,15 @@ async def _drained(port: Port) -> None:
     writer.enqueue(Barrier(writer.prepare))
 
 
+async def hold_two_boxes(fake: FakeCluster, other: str) -> None:
+    """Run a bridge until it holds two boxes' logs with a reading each, and end it."""
+    async with running(fake) as port:
+        for event_id, number in (("one", "BIGU1000005"), ("two", other)):
+            port.put_event("GTIN", event_id, number=number)
+            port.put_reading(0, number)
+        await until(lambda: port.metrics.readings == 2)
+
+
 async def test_a_log_without_a_leader_keeps_no_bridge_from_starting(
     fake: FakeCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -203,11 +212,7 @@ async def test_a_log_without_a_leader_keeps_no_bridge_from_starting(
     Meanwhile the log is blocked, so the alert LOG_BLOCKED names it. Nothing is wrong with the log when it is back.
     """
     other = "BIGU1000010"
-    async with running(fake) as port:
-        for event_id, number in (("one", "BIGU1000005"), ("two", other)):
-            port.put_event("GTIN", event_id, number=number)
-            port.put_reading(0, number)
-        await until(lambda: port.metrics.readings == 2)
+    await hold_two_boxes(fake, other)
     fake.logs[BOX_LOG].leader = NO_LEADER
     async with asyncio.timeout(10), running(fake, request_timeout=0.3) as port:
         assert port.state() is CustodyState.INCOMING
@@ -257,11 +262,7 @@ async def test_a_damaged_marker_without_an_entry_keeps_no_bridge_from_starting(f
 async def test_a_log_whose_last_header_is_damaged_keeps_no_bridge_from_starting(fake: FakeCluster) -> None:
     """The ends of all logs are read together, once the broker has forgotten who wrote last."""
     other = "BIGU1000010"
-    async with running(fake) as port:
-        for event_id, number in (("one", "BIGU1000005"), ("two", other)):
-            port.put_event("GTIN", event_id, number=number)
-            port.put_reading(0, number)
-        await until(lambda: port.metrics.readings == 2)
+    await hold_two_boxes(fake, other)
     for number in ("BIGU1000005", other):
         fake.logs["containers." + number].forget_producers()
     damage(fake.logs[BOX_LOG], at=MAGIC_AT)
