@@ -155,9 +155,9 @@ def update(batch: DataFrame, lake: Lake, activation_energy: float) -> None:
     if lacking is not None:
         touched = TouchedHours.of(outside(touched.hours, lacking, _SAME_HOUR))
         fresh = computed(outside(fresh, lacking, _SAME_HOUR))
-    updates = [lambda: update_outlook(batch, lake, kept)]
+    updates = [lambda: update_outlook(batch, lake, kept)]  # first, because it takes longest
     if touched.extents:
-        updates[:0] = [
+        updates += [
             lambda: update_mkt(lake, touched, mkt.hour_rows(fresh, activation_energy), activation_energy, kept),
             lambda: update_excursions(lake, touched, fresh, kept),
             lambda: update_conditions(lake, touched, conditions.hour_rows(fresh), kept),
