@@ -222,6 +222,16 @@ def _write(paths: TablePaths, job: str, sources: Sequence[Any], settings: str, *
         files.move(folder, job)
 
 
+def records_under_way(paths: TablePaths, job: str) -> int:
+    """Return how many records of logs the batch has that a job has begun and not done; more where a log had lost its
+    first records before it was read."""
+    checkpoint = read_checkpoint(paths, job)
+    if checkpoint is None:
+        return 0
+    done = checkpoint.positions
+    return sum(stop - done.get(log, 0) for log, stop in checkpoint.positions_ahead.items())
+
+
 def settings_line(paths: TablePaths, job: str) -> str:
     """Return the settings line of the newest readable file of a checkpoint's ``offsets``; ``{}`` without one."""
     files = Storage(paths.checkpoint(job))

@@ -72,6 +72,7 @@ class Job:
         inputs: The tables that the query follows, in the order in which it reads them; empty for jobs that read logs.
             With ``--once`` the job begins when the jobs that write them have ended. The checkpoint holds one position
             for each, in this order (``shore.jobs.state.renew_checkpoint``).
+        logs: For a job whose batches only copy logs into tables, the options of source ``fairlead`` that select them.
     """
 
     name: str
@@ -80,6 +81,7 @@ class Job:
     query: Callable[[JobContext], DataStreamWriter]
     needed: Callable[[Topology], bool] = lambda topology: True
     inputs: tuple[str, ...] = ()
+    logs: Callable[[Topology], dict[str, str]] | None = None
 
     @property
     def reads_logs(self) -> bool:

@@ -22,15 +22,22 @@ from shore.delta.lake import Lake, computed
 from shore.jobs.model import JobContext, query_id
 from shore.source.operations import RAW_COLUMNS, parse_batches
 from shore.tables.operations import OPERATIONS, LogTable
+from topologies.model import Topology
 
 PATTERN = "|".join(operation.pattern for operation in OPERATIONS)
 _ROWS_PER_FILE: Final = 50_000  # fewer rows are written by one task, into one file
 _MANY: Final = 10_000  # records in a batch from which on generated code pays
 
 
+def logs(topology: Topology) -> dict[str, str]:
+    """Return the options of source ``fairlead`` that select the logs of all tables."""
+    return {"pattern": PATTERN}
+
+
 def query(context: JobContext) -> DataStreamWriter:
     lake = context.lake
-    writer: DataStreamWriter = context.read_logs("operations", pattern=PATTERN).writeStream.foreachBatch(
+    rows = context.read_logs("operations", **logs(context.topology))
+    writer: DataStreamWriter = rows.writeStream.foreachBatch(
         lambda batch, batch_id: write(batch, batch_id, lake.in_batch(batch))
     )
     return writer

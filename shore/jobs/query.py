@@ -7,7 +7,7 @@ import contextlib
 import datetime as dt
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -78,13 +78,17 @@ _MOST_READ_TWICE: Final = 100  # batches; Spark keeps the progress of fewer
 PAUSES = (1.0, 2.0, 5.0, 15.0, 30.0, 60.0)  # seconds before the first, second, ... restart; then always the last
 
 
+@dataclass(frozen=True, slots=True)
 class NotStarted:
-    """Stands in for the query in a ``QueryHandle`` while the query cannot be started, or where it has nothing to do."""
+    """Stands in for the query in a ``QueryHandle`` while the query cannot be started, or where it has nothing to do.
+    ``backlog`` is what its source would report."""
 
-    isActive = False  # Spark's name
+    backlog: Mapping[str, Any] = field(default_factory=dict)
+    isActive: bool = False  # Spark's name
     recentProgress: tuple[Any, ...] = ()  # Spark's name
 
     def exception(self) -> None: ...
+    def awaitTermination(self) -> None: ...
     def stop(self) -> None: ...
 
 
@@ -140,7 +144,7 @@ class QueryHandle:
             if rows := rows_of(progress):
                 self.batches[progress["batchId"]] = rows
         last = recent[-1] if recent else None
-        backlog = _backlog(last)
+        backlog = self.query.backlog if isinstance(self.query, NotStarted) else _backlog(last)
         if last and self.failed is None:  # the query makes progress, so earlier failures are over
             waits = "unreachable" in backlog  # unless its site cannot be reached
             self.failing_since = (self.failing_since or dt.datetime.now(dt.UTC)) if waits else None
@@ -191,7 +195,7 @@ def _speed(progress: Any) -> float | None:
     return round(rows_of(progress) / seconds, 1)
 
 
-def _backlog(progress: Any) -> dict[str, Any]:
+def _backlog(progress: Any) -> Mapping[str, Any]:
     """Return what the source ``fairlead`` reports of its logs; empty for queries that read tables."""
     if not progress or len(progress["sources"]) != 1:
         return {}

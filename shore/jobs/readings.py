@@ -35,12 +35,15 @@ from shore.delta.commit import append_once, is_committed
 from shore.delta.lake import Lake, computed
 from shore.delta.lease import check_lease
 from shore.delta.table_errors import open_table
+from shore.jobs.checkpoint import records_under_way
 from shore.jobs.model import JobContext, query_id
 from shore.jobs.query import note_read_twice
 from shore.paths import TablePaths
 from shore.source.readings import REASON, inspections
 from shore.tables.readings import READINGS, READINGS_REJECTED
+from topologies.model import Topology
 
+_MANY: Final = 20_000  # records in a batch from which on generated code pays
 _NO_DICTIONARY: Final = {
     f"parquet.enable.dictionary#{field.name}": "false"
     for field in READINGS.plain_schema
@@ -50,12 +53,23 @@ _NO_DICTIONARY: Final = {
 took a third of the JVM's time and made the files larger."""
 
 
+def logs(topology: Topology) -> dict[str, str]:
+    """Return the options of source ``fairlead`` that select the logs of all containers, and their rows."""
+    return {"streams": ",".join(topology.moving_streams), "rows": "readings"}
+
+
 def query(context: JobContext) -> DataStreamWriter:
-    paths = context.paths
+    lake = context.lake
     for name, value in _NO_DICTIONARY.items():
         context.spark.conf.set(name, value)
-    rows = context.read_logs("readings", streams=",".join(context.topology.moving_streams), rows="readings")
-    writer: DataStreamWriter = rows.writeStream.foreachBatch(lambda batch, number: store(batch, number, paths))
+    rows = context.read_logs("readings", **logs(context.topology))
+
+    def update_batch(batch: DataFrame, number: int) -> None:
+        if records_under_way(lake.paths, "readings") >= _MANY:
+            lake.in_batch(batch).generate_code()
+        store(batch, number, lake.paths)
+
+    writer: DataStreamWriter = rows.writeStream.foreachBatch(update_batch)
     return writer
 
 

@@ -26,6 +26,7 @@ from fairlead.errors import ConfigurationError, FairleadError, UnknownNameError
 from fairlead.kafka.endpoint import Endpoint, current
 from shore.delta.commit import create_tables
 from shore.delta.evolution import check_types
+from shore.delta.lake import AS_THEY_STAND
 from shore.delta.lease import only_one
 from shore.errors import JobFailedError
 from shore.feeds.readers import kept_tables, logs_here, readers_here
@@ -46,8 +47,15 @@ from shore.jobs.first_fill import fill_first
 from shore.jobs.maintenance import TableMaintenance
 from shore.jobs.model import Job, JobContext
 from shore.jobs.move import settle_held, settle_site
-from shore.jobs.query import NotStarted, QueryHandle, RotatingEndpoint, job_failure
-from shore.jobs.state import check_state, has_read_all, put_aside_unneeded, renew_checkpoint, renew_incomplete
+from shore.jobs.query import SPARK_ERRORS, NotStarted, QueryHandle, RotatingEndpoint, job_failure
+from shore.jobs.state import (
+    check_state,
+    has_read_all,
+    logs_read_to_end,
+    put_aside_unneeded,
+    renew_checkpoint,
+    renew_incomplete,
+)
 from shore.jobs.status import ALIVE, JobStatus, read_status, write_status
 from shore.session import check_filesystem, event_log
 from shore.session import close as close_session
@@ -151,8 +159,15 @@ JOBS: dict[str, Job] = {
             "10 seconds",
             readings.query,
             lambda topology: bool(topology.moving_streams),
+            logs=readings.logs,
         ),
-        Job("operations", tuple(o.table.name for o in OPERATIONS), "10 seconds", operations.query),
+        Job(
+            "operations",
+            tuple(o.table.name for o in OPERATIONS),
+            "10 seconds",
+            operations.query,
+            logs=operations.logs,
+        ),
         Job(
             "alerts",
             ("alerts_ashore",),
@@ -258,6 +273,8 @@ def run(
         raise ConfigurationError(
             f"topology {topology.name} does not say where shore runs", hint="add 'shore: {at: <site>}' to it"
         )
+    if once:  # most batches are small
+        settings = {**AS_THEY_STAND, **topology.shore.settings, **(settings or {})}
     asked = current(endpoint)  # raises its errors before Spark starts
     pauses = (PROMPT if readers_here(topology) else {}) | dict(intervals or {})
     chosen = [replace(job, interval=pauses.get(job.name, job.interval)) for job in choose_jobs(topology, jobs)]
@@ -371,7 +388,14 @@ def _run_jobs(
                     if not stop.is_set():
                         running.append(_begin(job, start))
             wait_for_queries(
-                running, reporter, stop, start, more=order.advance, forever=not once, passing=site.has_changed
+                running,
+                reporter,
+                stop,
+                start,
+                more=order.advance,
+                pause=order.wait if once else None,
+                forever=not once,
+                passing=site.has_changed,
             )
         except BaseException as error:
             reporter.fail(error)
@@ -393,6 +417,7 @@ class JobOrder:
         self._waiting = list(jobs)
         self._beginning: dict[Job, Future[QueryHandle]] = {}
         self._pool = ThreadPoolExecutor(max(len(jobs), 1), "begin")
+        self._news = threading.Event()
 
     def __enter__(self) -> Self:
         return self
@@ -416,12 +441,24 @@ class JobOrder:
             if future.done():
                 del self._beginning[job]
                 self._running.append(future.result())
+                threading.Thread(target=self._await_end, args=(future.result().query,), daemon=True).start()
         unfinished = [*self._waiting, *self._beginning, *(one.job for one in self._running if not one.is_done)]
         awaited = {table for job in unfinished for table in job.tables}
         for job in [job for job in self._waiting if awaited.isdisjoint(job.inputs)]:
             self._waiting.remove(job)
-            self._beginning[job] = self._pool.submit(self._begin, job)
+            self._beginning[job] = future = self._pool.submit(self._begin, job)
+            future.add_done_callback(lambda _: self._news.set())
         return bool(self._waiting or self._beginning)
+
+    def wait(self, seconds: float) -> None:
+        """Wait so long, or until a job has begun or its query has ended."""
+        self._news.wait(seconds)
+        self._news.clear()
+
+    def _await_end(self, query: StreamingQuery) -> None:
+        with contextlib.suppress(*SPARK_ERRORS):  # whoever looks at the query finds it
+            query.awaitTermination()
+        self._news.set()
 
 
 def _stop(one: QueryHandle) -> None:
@@ -453,8 +490,9 @@ def _begin(job: Job, start: Callable[[Job], StreamingQuery]) -> QueryHandle:
 def start_query(context: JobContext, job: Job, once: bool) -> StreamingQuery:
     """Start a job's query. Retriable errors of Spark, such as slow workers, get up to ``MAX_STARTS`` attempts.
 
-    With ``once``, the query of a job that has read all of its inputs is built but not started: to find nothing new,
-    Spark would read the log of each input, which takes a second or two.
+    With ``once``, the query of a job that has read all of its inputs does not start: to find nothing new, Spark would
+    read the log of each table, or start three processes of Python for the logs. The query of tables is built first,
+    because that may change tables (of a new customer, or for another setting).
 
     Raises:
         JobFailedError: Spark cannot start it. In a continuous run, also where a site or storage does not answer.
@@ -464,6 +502,10 @@ def start_query(context: JobContext, job: Job, once: bool) -> StreamingQuery:
         try:
             renew_checkpoint(context.paths, job)
             settle_held(context.topology, context.endpoint, context.paths, job.name)
+            if once and job.logs is not None:
+                logs = logs_read_to_end(context.endpoint, context.paths, job.name, job.logs(context.topology))
+                if logs is not None:
+                    return cast(StreamingQuery, NotStarted({"logs": logs, "behind": 0}))
             writer = job.query(context).queryName(job.name)
             if once and has_read_all(context.paths, job):
                 return cast(StreamingQuery, NotStarted())
@@ -493,6 +535,7 @@ def wait_for_queries(
     start: Callable[[Job], StreamingQuery],
     *,
     more: Callable[[], bool] = lambda: False,
+    pause: Callable[[float], object] | None = None,
     forever: bool = False,
     passing: Callable[[str], bool] = lambda _job: False,
 ) -> None:
@@ -505,6 +548,7 @@ def wait_for_queries(
 
     Args:
         more: Called at each look; may add to ``running``, and returns whether it will add more.
+        pause: Waits so many seconds, or until there is news; by default until ``stop`` is set.
         passing: Whether any error of this job may have passed, because the endpoint that it starts with has changed.
 
     Raises:
@@ -522,7 +566,7 @@ def wait_for_queries(
         reporter.refresh(running, now=not active)
         if not active and all(one.failed is not None or one.query.exception() is None for one in running):
             break
-        stop.wait(_POLL_SECONDS)
+        (pause or stop.wait)(_POLL_SECONDS)
     reporter.refresh(running, now=True)
     for one in running:
         if one.failed is not None and one.again is None:

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Final
 
+from fairlead.errors import FairleadError
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.endpoint import KafkaEndpoint
 from shore.delta.table_errors import open_table
 from shore.errors import SplitStateError
 from shore.jobs.checkpoint import Checkpoint, archive_checkpoint, has_begun, read_checkpoint, table_end, table_ids
 from shore.jobs.model import Job
 from shore.paths import TablePaths
 from shore.source.offsets import parse_partition_id
+from shore.source.options import parse_options
+from shore.source.stream import Ends, find_ends
 from shore.tables import TABLES
 from shore.tables.feeds import FEEDS
 from shore.tables.operations import OPERATIONS
+
+_SECONDS: Final = 15.0  # that a site has to answer
 
 logger = logging.getLogger(__name__)
 
@@ -130,6 +139,32 @@ def has_read_all(paths: TablePaths, job: Job) -> bool:
         (position.table_id, position.version) == (end.table_id, end.version) and not position.snapshot
         for position, end in zip(checkpoint.tables, ends, strict=True)
     )
+
+
+def logs_read_to_end(endpoint: KafkaEndpoint, paths: TablePaths, job: str, options: Mapping[str, str]) -> int | None:
+    """Return how many logs these options of source ``fairlead`` select, if the job has read all of them to their ends.
+
+    None where there is more to read, and where only the job's query can tell: no batch is done, or one is under way; a
+    log is gone, has fewer records than were read, or cannot be asked; the site does not answer.
+
+    Raises:
+        CheckpointDamagedError: a file of the checkpoint cannot be read.
+    """
+    checkpoint = read_checkpoint(paths, job)
+    if checkpoint is None or checkpoint.under_way:
+        return None
+
+    async def ask() -> Ends:
+        async with await Cluster.open(endpoint, client_id="fairlead-shore", request_timeout=_SECONDS) as cluster:
+            return await find_ends(cluster, parse_options(options).takes, None)
+
+    try:
+        found = asyncio.run(ask())
+    except FairleadError:
+        return None
+    ends = {log: end for log, end in found.ends.items() if end}
+    read = {log: position for log, position in checkpoint.positions.items() if position}
+    return len(found.ends) if ends == read and not found.unreadable else None
 
 
 def _check_inputs(paths: TablePaths, job: Job, checkpoint: Checkpoint, ids: dict[str, str]) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import threading
+from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -15,7 +17,9 @@ from fairlead.kafka.protocol.record import NewRecord
 from fairlead.records import encode
 from fairlead.records.custody import CustodyEntry, LedgerEntry
 from shore.errors import AlreadyRunningError, JobFailedError, SplitStateError
-from shore.jobs import operations
+from shore.jobs import operations, readings
+from shore.jobs.runner import JOBS
+from shore.jobs.state import logs_read_to_end
 from shore.jobs.status import read_status, status_file
 from shore.paths import TablePaths
 from tests.integration.shore.conftest import Shore
@@ -104,6 +108,32 @@ def test_a_driver_killed_mid_way_loses_and_repeats_nothing(shore_of: Shore, worl
     shore_of.run("readings")
     assert len(rows(shore_of)) == len(set(rows(shore_of))) == 1000
     assert set(rows(shore_of)) == records(world, 5)
+
+
+def test_a_run_that_ends_starts_no_query_for_logs_without_news(
+    shore_of: Shore, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topology, paths = world.topology(), TablePaths.of(shore_of.folder)
+
+    def read_to_end() -> int | None:
+        return logs_read_to_end(world.endpoint, paths, "readings", readings.logs(topology))
+
+    write(world, boxes=2, count=3)
+    assert read_to_end() is None
+    shore_of.run("readings")
+    logs = read_to_end()
+    assert logs is not None
+    with monkeypatch.context() as patched:
+        patched.setitem(JOBS, "readings", replace(JOBS["readings"], query=Mock(side_effect=AssertionError)))
+        status = shore_of.run("readings")["readings"]
+    assert (status.state, status.logs, status.behind) == ("done", logs, 0)
+    write(world, boxes=3, count=1, first=3)  # and a new log
+    assert read_to_end() is None
+    shore_of.run("readings")
+    assert set(rows(shore_of)) == records(world, 3)
+    assert read_to_end() == logs + 1
+    undo_commit(shore_of.folder, "readings")
+    assert read_to_end() is None
 
 
 def test_running_continuously_until_stopped(shore_of: Shore, world: World, spark: SparkSession) -> None:

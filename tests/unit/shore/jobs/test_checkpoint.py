@@ -18,6 +18,7 @@ from shore.jobs.checkpoint import (
     complete_settings,
     has_begun,
     read_checkpoint,
+    records_under_way,
     unread_rows,
     write_checkpoint,
     write_table_checkpoint,
@@ -54,11 +55,13 @@ def test_a_batch_that_is_done_and_one_under_way(tmp_path: Path) -> None:
     assert (found.query_id, found.begun, found.done, found.under_way) == ("q-1", 10, 9, True)
     assert found.positions == {"containers.A": 3}
     assert found.positions_ahead == {"containers.A": 7, "containers.B": 2}
+    assert records_under_way(TablePaths.of(tmp_path), "readings") == 4 + 2
     assert found.tables == ()
 
 
 def test_before_the_first_batch(tmp_path: Path) -> None:
     assert read_checkpoint(TablePaths.of(tmp_path), "readings") is None
+    assert records_under_way(TablePaths.of(tmp_path), "readings") == 0
     assert read_checkpoint(checkpoint(tmp_path, {}, []), "readings") is None
     first = read_checkpoint(checkpoint(tmp_path, {0: '{"a":{"b":1}}'}, [], job="events"), "events")
     assert first is not None

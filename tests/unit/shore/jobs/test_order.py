@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
 import weakref
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,11 +23,15 @@ from shore.jobs.checkpoint import table_end, write_checkpoint, write_table_check
 from shore.jobs.model import Job
 from shore.jobs.query import QueryHandle
 from shore.jobs.runner import JOBS, JobOrder, wait_for_queries
-from shore.jobs.state import has_read_all
+from shore.jobs.state import has_read_all, logs_read_to_end
 from shore.paths import TablePaths
 from shore.tables import TABLES
 from tests.support.delta_rs import create
+from tests.support.waits import PATIENCE
 from topologies.loader.load import load
+
+NOWHERE = KafkaEndpoint("tokyo", (("127.0.0.1", 9),))
+CODEGEN = "spark.sql.codegen.factoryMode"
 
 
 class Query:
@@ -35,14 +40,22 @@ class Query:
     recentProgress: tuple[Any, ...] = ()
 
     def __init__(self) -> None:
-        self.isActive = True  # Spark's name
+        self.ended = threading.Event()
         self.stopped = False
+
+    @property
+    def isActive(self) -> bool:  # Spark's name
+        return not self.ended.is_set()
 
     def exception(self) -> None:
         return None
 
+    def awaitTermination(self) -> None:  # Spark's name
+        self.ended.wait()
+
     def stop(self) -> None:
-        self.isActive, self.stopped = False, True
+        self.stopped = True
+        self.ended.set()
 
 
 def job(name: str, *inputs: str) -> Job:
@@ -131,15 +144,27 @@ def test_a_job_begins_when_those_that_write_its_inputs_have_ended() -> None:
     fleet = Fleet(job("hours", "readings"), job("readings"), job("now", "hours", "events"), job("events"))
     with JobOrder(fleet.jobs, fleet.begin, fleet.running) as order:
         fleet.wait(order, ["readings", "events"])
-        fleet.queries["readings"].isActive = False
+        fleet.queries["readings"].ended.set()
         fleet.wait(order, ["readings", "events", "hours"])
-        fleet.queries["hours"].isActive = False
+        fleet.queries["hours"].ended.set()
         assert order.advance()
         assert "now" not in fleet.queries
-        fleet.queries["events"].isActive = False
+        fleet.queries["events"].ended.set()
         fleet.wait(order, ["readings", "events", "hours", "now"])
         assert not order.advance()
     assert all(query.stopped for query in fleet.queries.values())
+
+
+def test_the_end_of_a_query_is_noticed_at_once() -> None:
+    fleet = Fleet(job("readings"), job("hours", "readings"))
+    with JobOrder(fleet.jobs, fleet.begin, fleet.running) as order:
+        fleet.wait(order, ["readings"])
+        began = time.monotonic()
+        threading.Timer(0.05, fleet.queries["readings"].ended.set).start()
+        while fleet.queries["readings"].isActive:
+            order.wait(PATIENCE)
+        assert time.monotonic() - began < PATIENCE
+        fleet.wait(order, ["readings", "hours"])
 
 
 def test_inputs_that_no_job_of_the_run_writes_are_not_waited_for() -> None:
@@ -188,6 +213,12 @@ def test_a_commit_after_the_checkpoint_is_news(tmp_path: Path) -> None:
     assert not has_read_all(paths, follower)
 
 
+def test_logs_of_a_site_that_does_not_answer_are_left_to_the_query(tmp_path: Path) -> None:
+    write_checkpoint(TablePaths.of(tmp_path), "readings", {"containers.BIGU0000016": 3}, "{}")
+    options = {"streams": "containers", "rows": "readings"}
+    assert logs_read_to_end(NOWHERE, TablePaths.of(tmp_path), "readings", options) is None
+
+
 def test_what_logs_have_is_not_known_without_asking_them(tmp_path: Path) -> None:
     write_checkpoint(TablePaths.of(tmp_path), "readings", {}, "{}")
     assert not has_read_all(TablePaths.of(tmp_path), JOBS["readings"])
@@ -199,7 +230,18 @@ def test_only_the_session_of_a_run_that_goes_on_lasts(
 ) -> None:
     start = Mock(side_effect=UnavailableError("Spark does not start here"))
     monkeypatch.setattr(runner, "open_session", start)
-    tokyo = KafkaEndpoint("tokyo", (("127.0.0.1", 9),))
     with pytest.raises(UnavailableError, match="does not start here"):
-        runner.run(load("minimal"), tokyo, tmp_path, ["quality"], once=once)
+        runner.run(load("minimal"), NOWHERE, tmp_path, ["quality"], once=once)
     assert start.call_args.kwargs["lasting"] is not once
+    assert (start.call_args.kwargs["extra"].get(CODEGEN) == "NO_CODEGEN") is once
+
+
+def test_settings_of_the_topology_count_for_a_run_that_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    start = Mock(side_effect=UnavailableError("Spark does not start here"))
+    monkeypatch.setattr(runner, "open_session", start)
+    topology = load("minimal")
+    assert topology.shore is not None
+    own = topology.shore.model_copy(update={"settings": {CODEGEN: "CODEGEN_ONLY"}})
+    with pytest.raises(UnavailableError, match="does not start here"):
+        runner.run(topology.model_copy(update={"shore": own}), NOWHERE, tmp_path, ["quality"], once=True)
+    assert start.call_args.kwargs["extra"][CODEGEN] == "CODEGEN_ONLY"
