@@ -77,6 +77,7 @@ DEFAULT_MASTER = "local[2]"
 SECRET = "spark.authenticate.secret"  # noqa: S105 - the setting's name
 MAINTENANCE_POOL = "maintenance"
 _CONFIDENTIAL = re.compile(r"secret|password|token|access[._]?key", re.IGNORECASE)  # as spark.redaction.regex
+_MEMORY = "1g"
 _EVENTS = "spark-events"
 _AUTHENTICATE = "spark.authenticate"
 
@@ -110,11 +111,13 @@ def settings(
     packages: Sequence[str] = (),
     java: Path | None = None,
     lasting: bool = False,
+    memory: str = _MEMORY,
 ) -> dict[str, str]:
     """Return Spark's settings for a topology's state folder. Download Delta's two jars when they are not in the cache.
 
     Args:
         lasting: The session goes on for hours (``spark``).
+        memory: The heap of the driver, as Java writes it.
         packages: Further jars by Maven coordinates; they are downloaded the first time.
         java: The Java program of a local session; with it, the session starts from an archive of classes.
     """
@@ -143,7 +146,7 @@ def settings(
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.streaming.stopTimeout": "30s",
         "spark.sql.streaming.numRecentProgressUpdates": "20",
-        "spark.driver.memory": "1g",
+        "spark.driver.memory": memory,
         "spark.scheduler.mode": "FAIR",
         "spark.scheduler.allocation.file": (scratch / "pools.xml").as_uri(),
         _AUTHENTICATE: "true",
@@ -180,8 +183,8 @@ def settings(
                 scratch,
                 "-XX:+UseSerialGC",
                 # A heap that begins small collects itself as a whole each time that it grows. A run that ends soon has
-                # few objects to keep: more room for new ones halves the number of collections.
-                "-XX:NewSize=340m" if lasting else "-XX:NewSize=600m -XX:OldSize=400m",
+                # few objects to keep: with half of the heap for new ones, it collects half as often.
+                "-XX:NewSize=340m" if lasting else f"-Xms{memory} -XX:NewRatio=1",
                 "" if lasting else "-XX:TieredStopAtLevel=1",
                 "-XX:MetaspaceSize=256m",  # a session fills it, and each growth from 21 MB on collects the whole heap
                 # The default of 48 MB for that compiler is full after some minutes: the JVM then interprets, or fails.
@@ -232,7 +235,10 @@ def spark(
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if master.startswith("local"):
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    wanted = settings(folder, master=master, packages=packages, java=java, lasting=lasting) | dict(extra or {})
+    given = dict(extra or {})
+    memory = given.get("spark.driver.memory", _MEMORY)
+    usual = settings(folder, master=master, packages=packages, java=java, lasting=lasting, memory=memory)
+    wanted = usual | given
     secret = _secret(master, wanted)
     shown = [(name, value) for name, value in wanted.items() if not _CONFIDENTIAL.search(name)]
     on_the_command_line = SparkConf(loadDefaults=False).setAll(shown)

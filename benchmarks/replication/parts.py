@@ -255,20 +255,24 @@ async def _round(world: World, records: int) -> dict[str, Any]:
 
 
 GROWTH_LOGS: Final = (10_000, 30_000, 100_000)
+GROWTH_BROKERS: Final = brokers_for(30_000)
+"""The fewest brokers at each end. All brokers share the cores of one machine, and each warms up by itself: with one for
+10,000 logs and three for 30,000, their number counts more than that of the logs."""
 GROWTH_SECONDS: Final = 60.0  # of standing by
 
 
 async def growth(sizes: tuple[int, ...], say: Say) -> dict[str, Any]:
-    """Each number of logs on fresh brokers, as many as they need; logs as in ``many_topics``. Then the replicator
-    stands by, and one more log is made and written at the source."""
+    """Each number of logs on fresh brokers, as many as they need but at least ``GROWTH_BROKERS``; logs as in
+    ``many_topics``. Then the replicator stands by, and one more log is made and written at the source."""
     rows = []
     for count in sizes:
-        async with World.fresh(brokers=brokers_for(count)) as world:
+        brokers = max(brokers_for(count), GROWTH_BROKERS)
+        async with World.fresh(brokers=brokers) as world:
             began = time.monotonic()
             logs = await world.make_logs(count)
             ends = await append(world.source, logs.tps, offset=0, batches=BATCHES, records=PER_BATCH, size=RECORD_BYTES)
             say(f"{count:,} logs made and filled in {time.monotonic() - began:.0f} s")
-            shape = {"logs": count, "brokers": brokers_for(count)}
+            shape = {"logs": count, "brokers": brokers}
             standing_by = functools.partial(_stand_by, world, logs)
             rows.append({**shape, **await copy(world, fairlead, logs, ends, within=1800, then=standing_by)})
             say(str(rows[-1]))

@@ -35,8 +35,14 @@ def test_java_compiles_for_a_fast_start_unless_the_session_lasts(tmp_path: Path)
     short, lasting = (
         set(session.settings(tmp_path, lasting=each)["spark.driver.extraJavaOptions"].split()) for each in (False, True)
     )
-    assert short - lasting == {"-XX:TieredStopAtLevel=1"}
-    assert not lasting - short
+    assert short - lasting == {"-XX:TieredStopAtLevel=1", "-Xms1g", "-XX:NewRatio=1"}
+    assert lasting - short == {"-XX:NewSize=340m"}
+
+
+def test_a_short_session_begins_with_its_whole_heap(tmp_path: Path) -> None:
+    found = session.settings(tmp_path, memory="3g")
+    assert found["spark.driver.memory"] == "3g"
+    assert "-Xms3g" in found["spark.driver.extraJavaOptions"].split()
 
 
 def test_a_cluster_can_reach_the_driver_and_finds_fairlead(tmp_path: Path) -> None:
