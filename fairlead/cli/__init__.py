@@ -3,3 +3,18 @@
 In: a command line. Out: text or JSON, and an exit code. Open ``app`` first: the table of commands, each imported at its
 first use. ``commands`` are thin: they parse, call one function of another package, and print on the ``console``.
 """
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Entry point of the installed ``fairlead`` script. Ctrl-C during the imports, which take a quarter of a second,
+    ends it as Ctrl-C does later."""
+    try:
+        from fairlead.cli.app import main as run
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        sys.exit(130)
+    run()

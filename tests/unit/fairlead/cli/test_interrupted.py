@@ -77,3 +77,24 @@ def test_a_board_says_nothing_of_its_own_after_ctrl_c(tmp_path: Path) -> None:
         _, said = process.communicate()
     assert process.returncode == ExitCode.OK
     assert "leaked" not in said
+
+
+_INTERRUPTED_WHILE_IMPORTING = """
+import sys
+
+class Interrupt:
+    def find_spec(self, name, *_):
+        if name == "typer":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupt())
+from fairlead.cli import main
+main()
+"""
+
+
+def test_the_imports_of_the_command_end_as_quietly() -> None:
+    done = subprocess.run(  # noqa: S603  # this Python, with the code above
+        [sys.executable, "-c", _INTERRUPTED_WHILE_IMPORTING], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (ExitCode.INTERRUPTED, "", "interrupted\n")
