@@ -229,8 +229,7 @@ A first copy of logs with 24 readings each, one reading in a batch, between two 
 
 A ratio in brackets proves nothing, because a cost of the model is taken from this measurement. With
 {large["logs"]:,} logs the CPU is too high: five records shared a batch there, and the model has a batch for each.
-Memory there is too low. The model counts the batches that wait at their bytes, and here at none, because their
-size was not kept; in the process each takes about 1 kB more.
+For memory, the model counts the batches that wait at their bytes, and there at none, because their size was not kept.
 
 A real voyage (`fairlead voyage run minimal --containers {voyage["boxes"]} --interval {voyage["interval_hours"]}h`,
 {voyage["at"]}), bytes of all logs without strays, alerts and dead letters, and bytes of batches over both links of each
