@@ -15,6 +15,7 @@ longer, ``replication.plan.ends`` what they confirm.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime as dt
 import logging
 import time
@@ -26,7 +27,7 @@ from typing import Any, Final, NamedTuple
 from fairlead.errors import FairleadError
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.protocol.batch import split
-from fairlead.kafka.protocol.errors import BrokerError
+from fairlead.kafka.protocol.errors import BrokerError, CorruptBatch
 from fairlead.kafka.protocol.types import ProducerState, TopicPartition, partitions_of
 from fairlead.names import parse_log
 from replication.batch.header_rewrite import is_ordinary
@@ -179,13 +180,15 @@ async def _find_expired(
 
 
 async def _bytes_of_record(cluster: Cluster, positions: Mapping[TopicPartition, int]) -> float:
-    """Estimate the stored bytes of a record, from some batches of some of these logs; 1 if none can be read."""
+    """Estimate the stored bytes of a record, from some batches of some of these logs; 1 if none can be read. What
+    follows a damaged header in a log is left out."""
     some = {tp: positions[tp] for tp in sorted(positions)[:: max(1, len(positions) // _SAMPLE)][:_SAMPLE]}
     size = count = 0
     for content in (await cluster.fetch(some, max_wait_ms=0, partition_max_bytes=_SAMPLE_BYTES)).values():
-        for view in split(content.records):
-            size += view.stop - view.start
-            count += view.header.next_offset - view.header.base_offset
+        with contextlib.suppress(CorruptBatch):
+            for view in split(content.records):
+                size += view.stop - view.start
+                count += view.header.next_offset - view.header.base_offset
     return size / count if count else 1.0
 
 

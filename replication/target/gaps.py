@@ -10,6 +10,7 @@ that begins at the start of the log sees them.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Collection, Mapping
 from typing import Final
@@ -50,14 +51,17 @@ def left_over(records: Buffer) -> tuple[int | None, bool]:
 
     Returns:
         The offset after the last filler, None when there is none; and whether another batch follows. Only then may
-        the fillers be deleted, because a log is never emptied.
+        the fillers be deleted, because a log is never emptied. Where a header is damaged, no fillers are found.
     """
     reach: int | None = None
-    for batch in split(records):
-        with memoryview(records) as view, view[batch.start : batch.stop] as stored:
-            if not positions(stored):
-                return reach, True
-        reach = batch.header.next_offset
+    try:
+        for batch in split(records):
+            with memoryview(records) as view, view[batch.start : batch.stop] as stored:
+                if not positions(stored):
+                    return reach, True
+            reach = batch.header.next_offset
+    except CorruptBatch:
+        return None, True
     return reach, False
 
 
@@ -168,14 +172,18 @@ async def _suspects(cluster: Cluster, starts: Mapping[TopicPartition, int]) -> d
 async def _first_headers(
     cluster: Cluster, starts: Mapping[TopicPartition, int], size: int
 ) -> dict[TopicPartition, BatchHeader | None]:
-    """Read the header of each log's first batch; None where the broker answers with an error. Leave out logs that are
-    empty, or whose first batch is larger than ``size`` bytes."""
+    """Read the header of each log's first batch; None where it is damaged, or the broker answers with an error. Leave
+    out logs that are empty, or whose first batch is larger than ``size`` bytes."""
     answers = await cluster.fetch(starts, max_wait_ms=0, max_bytes=ANSWER_BYTES, partition_max_bytes=size, isolation=0)
-    return {
-        tp: None if part.error_code else parse_header(part.records)
-        for tp, part in answers.items()
-        if part.error_code or len(part.records) >= HEADER_BYTES
-    }
+    found: dict[TopicPartition, BatchHeader | None] = {}
+    for tp, part in answers.items():
+        if part.error_code:
+            found[tp] = None
+        elif len(part.records) >= HEADER_BYTES:
+            found[tp] = None
+            with contextlib.suppress(CorruptBatch):
+                found[tp] = parse_header(part.records)
+    return found
 
 
 class Trimmer:
