@@ -11,10 +11,9 @@ import sys
 
 def main() -> None:
     """Entry point of the installed ``fairlead`` script. Ctrl-C during the imports, which take a quarter of a second,
-    ends it as Ctrl-C does later."""
+    ends it with 130, without a word."""
     try:
         from fairlead.cli.app import main as run
     except KeyboardInterrupt:
-        sys.stderr.write("interrupted\n")
         sys.exit(130)
     run()
