@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Collection, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -146,12 +147,11 @@ def sql(folder: Path, query: str, *, storage: str | None = None, known: Collecti
                     f"these are {len(statements)} queries" if statements else "the query is empty",
                     hint="give one select, such as: select * from readings limit 5",
                 )
-            relation = None if statements[0].type in _WRITING else connection.sql(query)
-            if relation is None:
+            found = None if statements[0].type in _WRITING else _result(connection, query)
+            if found is None:
                 raise QueryError(
                     "the statement gives no rows", hint="tables are only written by shore's jobs: use select"
                 )
-            found: pa.Table = relation.to_arrow_table()
         except duckdb.Error as error:
             raise _explained(str(error), known, opened) from None
     return found.rename_columns(_distinct(found.schema.names))
@@ -198,6 +198,24 @@ def _create_views(connection: duckdb.DuckDBPyConnection, query: str, opened: Col
         if name in query.lower() and set(view.inputs) <= set(opened):
             statement = view.statement.format_map({table: table for table in view.inputs})
             connection.execute(f"create temp view {name} as {statement}")
+
+
+def _result(connection: duckdb.DuckDBPyConnection, query: str) -> pa.Table | None:
+    """Run a query in a thread, so that Ctrl-C ends it. In the main thread DuckDB 2.0.0 notices Ctrl-C itself, and then
+    waits for its own threads, which run the query to its end."""
+
+    def to_arrow() -> pa.Table | None:
+        relation = connection.sql(query)
+        return None if relation is None else relation.to_arrow_table()
+
+    with ThreadPoolExecutor(max_workers=1) as executor:
+        running = executor.submit(to_arrow)
+        try:
+            return running.result()
+        except KeyboardInterrupt:
+            while not wait([running], timeout=0.1).done:  # a query that has not begun yet is not interrupted
+                connection.interrupt()
+            raise
 
 
 def _mentioned(query: str, known: Collection[str]) -> list[str]:

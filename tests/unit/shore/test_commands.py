@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import subprocess
+import sys
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -132,10 +134,33 @@ def test_a_column_whose_name_repeats_is_in_every_form(capsys: pytest.CaptureFixt
 
 
 @pytest.mark.usefixtures("filled")
-def test_ctrl_c_ends_a_query_like_any_command(
+def test_ctrl_c_ends_a_query() -> None:
+    """In a process of its own, which a hanging query cannot keep. It interrupts itself once the query is under way:
+    when it has computed for half a second."""
+    program = """
+import os, signal, threading, time
+from fairlead.cli.app import run
+
+def press_ctrl_c():
+    before = time.process_time()
+    while time.process_time() < before + 0.5:
+        time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGINT)
+
+run(["sql", "select 1"])
+threading.Thread(target=press_ctrl_c).start()
+raise SystemExit(run(["sql", "select count(*) from booking_changes, range(100000000000) where log_offset * range > 3"]))
+"""
+    command = [sys.executable, "-c", program]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)  # noqa: S603  # our own
+    assert (ended.returncode, ended.stderr) == (130, "interrupted\n")
+
+
+@pytest.mark.usefixtures("filled")
+def test_ctrl_c_that_duckdb_notices_itself_ends_the_command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """DuckDB makes an error of its own of it. No query is interrupted here: DuckDB 2.0 may wait for its threads."""
+    """As it does outside of queries. It makes an error of its own of it."""
     monkeypatch.setattr(read, "_create_views", Mock(side_effect=RuntimeError("Query interrupted")))
     assert run(["sql", "select 1 as a"]) == 130
     said = capsys.readouterr()
