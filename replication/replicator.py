@@ -174,7 +174,7 @@ class Replicator:
         """Act on a new list of members: their rates, and what is followed."""
         if self._share.roster is not None:
             for source_link in self._source_links:
-                source_link.budget.divide(self._share.members, time.monotonic())
+                source_link.logs.budget.divide(self._share.members, time.monotonic())
         self._changes.add_all()
 
     async def _open_target(self) -> Cluster:
@@ -223,7 +223,7 @@ class Replicator:
     def _troubles(self) -> dict[TopicPartition, LogTrouble]:
         found = itertools.chain(
             *(self._unserved_of(source_link) for source_link in self._source_links),
-            *(source_link.troubles.items() for source_link in self._source_links),
+            *(source_link.logs.troubles.items() for source_link in self._source_links),
             self._planner.waiting.items(),
             self._appender.troubles() if self._appender else (),
             self._planner.overrides.pauses(),
@@ -234,7 +234,7 @@ class Replicator:
 
     def _unserved_of(self, source_link: SourceLink) -> Iterator[tuple[TopicPartition, LogTrouble]]:
         """Yield the logs that a link's source does not serve, and no other link's does."""
-        return ((tp, each) for tp, each in source_link.unserved.items() if not self._planner.is_served(tp))
+        return ((tp, each) for tp, each in source_link.logs.unserved.items() if not self._planner.is_served(tp))
 
     def _logs_as_json(self, troubles: Mapping[TopicPartition, LogTrouble]) -> dict[str, Any]:
         return {str(tp): trouble.as_json(str(tp), self.site) for tp, trouble in troubles.items()}

@@ -223,7 +223,8 @@ class Rebuilder:
         replica = appender.replicas.get(tp)
         trouble = replica.trouble if replica is not None else None
         states = {trouble.state} if trouble is not None else set()
-        states |= {source_link.troubles[tp].state for source_link in self._source_links if tp in source_link.troubles}
+        of_links = [source_link.logs.troubles for source_link in self._source_links]
+        states |= {troubles[tp].state for troubles in of_links if tp in troubles}
         again = not states.isdisjoint(_OLD)
         if not states.isdisjoint(_DIFFERENT):
             again |= self._retried.get(tp) != newest
@@ -362,8 +363,8 @@ class Rebuilder:
             for source_link in self._source_links
             if source_link.is_up
             for tp, trouble in (
-                *source_link.cut_off.items(),
-                *((tp, each) for tp, (_, each) in source_link.beyond.items()),
+                *source_link.logs.cut_off.items(),
+                *((tp, each) for tp, (_, each) in source_link.logs.beyond.items()),
             )
             if (topics is None or tp.topic in topics)
             and tp not in carried

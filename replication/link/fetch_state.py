@@ -1,4 +1,4 @@
-"""The position of a fetcher in one log, and the comparison of the source's log with the target's. No I/O.
+"""The positions of a fetcher in its logs, and the comparison of the source's log with the target's. No I/O.
 
 The source's last batch before the target's end is compared with the target's last batch. Equal CRCs prove that the logs
 are the same, because every append follows the one before. If CRCs or bounds differ, one of the batches may have been
@@ -7,9 +7,12 @@ rewritten on its way; then the records decide (``replication.batch.batch_diff``)
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from fairlead.kafka.client.fetch_session import FetchSession
 from fairlead.kafka.protocol.batch import split
 from fairlead.kafka.protocol.types import TopicPartition
 from replication.batch.header_rewrite import canonical_crc
@@ -59,6 +62,110 @@ class PartitionFetchState:
         leader may have lost records that the target has, and have others at their offsets."""
         before, self.epoch = self.epoch, max(self.epoch, epoch)
         return -1 < before < epoch
+
+
+PAUSE_SECONDS: Final = 1.0  # seconds until a paused log is started again
+
+
+class _Pause(NamedTuple):
+    """A log is not fetched until the monotonic time ``at``. If another link brings it first, up to offset ``until``,
+    ``end`` is where the log ended here at the last check."""
+
+    at: float
+    end: int = -1
+    until: int = -1
+
+
+class FollowedLogs:
+    """The logs that one fetcher follows, and where its fetch session reads each of them."""
+
+    def __init__(self, session: FetchSession) -> None:
+        self._session = session
+        self._states: dict[TopicPartition, PartitionFetchState] = {}
+        self._paused: dict[TopicPartition, _Pause] = {}
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def __iter__(self) -> Iterator[PartitionFetchState]:
+        return iter(self._states.values())
+
+    def get(self, tp: TopicPartition) -> PartitionFetchState | None:
+        """Return the state of a log; None if it is not followed."""
+        return self._states.get(tp)
+
+    def is_followed(self, state: PartitionFetchState) -> bool:
+        """Return whether the log is followed, and has been since it got this state."""
+        return self._states.get(state.tp) is state
+
+    def add(self, replica: MirrorPartition) -> PartitionFetchState:
+        """Follow a log. Nothing is fetched before ``seek`` or ``verify_tail``."""
+        state = self._states[replica.tp] = PartitionFetchState(replica)
+        return state
+
+    def remove(self, tp: TopicPartition) -> PartitionFetchState | None:
+        """Follow a log no longer; return its state."""
+        state = self._states.pop(tp, None)
+        if state is not None:
+            self._paused.pop(tp, None)
+            self._session.forget(tp)
+        return state
+
+    def clear(self) -> None:
+        """Follow no log any longer. The session, which ends, is told nothing."""
+        self._states.clear()
+
+    def seek(self, state: PartitionFetchState, offset: int) -> None:
+        """Fetch from another offset on; ignored for a log that is no longer followed."""
+        if self.is_followed(state):
+            state.seek(offset)
+            self._session.set(state.tp, offset)
+
+    def verify_tail(self, state: PartitionFetchState, end: int | None = None) -> None:
+        """Fetch the batch before ``end``, by default the target's end, again and compare it."""
+        self._session.set(state.tp, state.seek_tail(state.replica.end if end is None else end))
+
+    def suspend(self, state: PartitionFetchState) -> None:
+        """Fetch nothing of a log until it is started again or rewound."""
+        self._session.forget(state.tp)
+        state.seek(-1)
+
+    def pause(self, state: PartitionFetchState) -> None:
+        """Fetch nothing of a log for a second."""
+        self.suspend(state)
+        self.check_later(state)
+
+    def defer(self, state: PartitionFetchState, until: int) -> None:
+        """Pause a log that another link brings first, up to the offset ``until``."""
+        self.suspend(state)
+        self._paused[state.tp] = _Pause(time.monotonic() + PAUSE_SECONDS, state.replica.end, until)
+
+    def check_later(self, state: PartitionFetchState) -> None:
+        """Have ``due`` return a log in a second, unless its batches are proven by then. It is fetched meanwhile."""
+        self._paused[state.tp] = _Pause(time.monotonic() + PAUSE_SECONDS)
+
+    def unpause(self, tp: TopicPartition) -> None:
+        """Forget a log's pause."""
+        self._paused.pop(tp, None)
+
+    def due(self, now: float) -> list[PartitionFetchState]:
+        """End the pauses whose time has come; return the logs to start again."""
+        found = []
+        for tp, pause in [(tp, pause) for tp, pause in self._paused.items() if pause.at <= now]:
+            state = self._states[tp]
+            end = state.replica.end
+            is_coming = pause.end < end < pause.until  # the other link makes progress
+            if is_coming or (end < state.position and not state.is_proven):  # or queued batches are not stored yet
+                self._paused[tp] = pause._replace(at=now + PAUSE_SECONDS, end=end)
+                continue
+            del self._paused[tp]
+            if state.position < 0 or not state.is_proven:
+                found.append(state)
+        return found
+
+    def next_due(self) -> float | None:
+        """Return the monotonic time at which the first pause ends; None without one."""
+        return min(self._paused.values()).at if self._paused else None
 
 
 class TailMismatch(NamedTuple):

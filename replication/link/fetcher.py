@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -25,16 +25,14 @@ from replication.batch.prepared import GAP_KEY, POSITION_KEY, Gap, PreparedBatch
 from replication.catalog import EVERY_SOURCE, SourceReach, is_always_whole
 from replication.link.byte_budget import FetchSizer
 from replication.link.cut_off import before_seizure, within_reach
-from replication.link.fetch_state import PartitionFetchState, TailMismatch, tail_mismatch
+from replication.link.fetch_state import FollowedLogs, PartitionFetchState, TailMismatch, tail_mismatch
+from replication.link.link_logs import LinkLogs
 from replication.link.offset_reset import OffsetReset
 from replication.states import LogState, now_ms
 from replication.target.appender import TargetAppender
 from replication.target.log_reader import base_offset, framed, sound_header
 from replication.target.mirror import MirrorPartition
 from topologies.model import Priority
-
-if TYPE_CHECKING:
-    from replication.link.source_link import SourceLink
 
 READ_COMMITTED: Final = 1  # answers list aborted transactions; free of cost where there are none
 POLL_MS: Final = 10_000  # data ends a poll at once; an empty one costs the source 12 microseconds for each log
@@ -43,18 +41,8 @@ THIN_POLL_PER_LOG: Final = 10
 LOG_BYTES: Final = 1 << 20
 BUSY_BYTES: Final = 256 << 10  # an answer of this size means catching up: no pause
 PACE: Final = (0.02, 0.25)  # seconds between polls that bring little, so that traffic of many logs shares them
-PAUSE_SECONDS: Final = 1.0  # seconds until a paused log is started again
 UNSERVED_SECONDS: Final = 30.0  # until a log that no broker serves is shown: an idle one is served once a poll ends
 PACE_PER_LOG: Final = 50e-6  # a broker spends about 12 microseconds on each log of a session at each poll
-
-
-class _Pause(NamedTuple):
-    """A log is not fetched until the monotonic time ``at``. If another link brings it first, up to offset ``until``,
-    ``end`` is where the log ended here at the last check."""
-
-    at: float
-    end: int = -1
-    until: int = -1
 
 
 class Fetcher:
@@ -62,30 +50,29 @@ class Fetcher:
 
     def __init__(
         self,
-        link: SourceLink,
+        logs: LinkLogs,
         priority: Priority,
         cluster: Cluster,
         appender: TargetAppender,
         round_trip: float = 0.0,
     ) -> None:
         """``cluster`` is the source; ``round_trip`` is how many seconds its smallest request takes."""
-        self.name = link.name
+        self.name = logs.name
         self.priority = priority
-        self._link = link
-        self._rules = link.rules
+        self._logs = logs
+        self._rules = logs.rules
         self._appender = appender
-        self._budget = link.budget
-        self._counters = link.counters
-        self._ends = link.ends
-        self._offset_reset = OffsetReset(link, self, cluster, appender)
-        self._sizer = FetchSizer(round_trip)
-        self._wakeup = PollWakeup(lambda: self._session.cut_poll_short(), allowed=self._budget.rate is None)
-        self._lag = -1  # 0 is kept until something is fetched; any other value is counted again
+        self._budget = logs.budget
+        self._counters = logs.counters
+        self._ends = logs.ends
         self._session = cluster.fetch_session(isolation=READ_COMMITTED)
-        self._states: dict[TopicPartition, PartitionFetchState] = {}
-        self._unstarted: set[TopicPartition] = set()  # replicas without a first offset yet
-        self._paused: dict[TopicPartition, _Pause] = {}
-        self._mismatches: dict[TopicPartition, TailMismatch] = {}  # the source's last batch differs from the target's
+        self._followed = FollowedLogs(self._session)
+        self._offset_reset = OffsetReset(logs, self._followed, self, cluster, appender)
+        self._sizer = FetchSizer(round_trip)
+        self._wakeup = PollWakeup(self._session.cut_poll_short, allowed=self._budget.rate is None)
+        self._lag = -1  # 0 is kept until something is fetched; any other value is counted again
+        self._unstarted: dict[TopicPartition, PartitionFetchState] = {}  # without a first offset yet
+        self._mismatches: dict[TopicPartition, tuple[PartitionFetchState, TailMismatch]] = {}  # of last batches
         self._unserved: set[TopicPartition] = set()  # logs that are shown as not served
         self._has_logs = asyncio.Event()
 
@@ -93,61 +80,58 @@ class Fetcher:
 
     def __len__(self) -> int:
         """Return how many logs are followed."""
-        return len(self._states)
+        return len(self._followed)
 
     def follow(self, replica: MirrorPartition) -> None:
         """Fetch a log from the target's end on. First fetch the last batch again and compare it."""
-        if replica.tp not in self._states:
-            state = self._states[replica.tp] = PartitionFetchState(replica)
-            self._begin(state)
+        if self._followed.get(replica.tp) is None:
+            self._begin(self._followed.add(replica))
             self._has_logs.set()
             self._wakeup.request()
 
     def _begin(self, state: PartitionFetchState) -> None:
         tp, replica = state.tp, state.replica
         is_begun = replica.end > 0 and not replica.may_be_cut_short
-        if not is_begun and self._link.start != "earliest" and not is_always_whole(tp.topic):
-            self._suspend(state)
-            self._unstarted.add(tp)
+        if not is_begun and self._logs.start != "earliest" and not is_always_whole(tp.topic):
+            self._followed.suspend(state)
+            self._unstarted[tp] = state
         else:
-            self.verify_tail(state)
+            self._followed.verify_tail(state)
 
     def unfollow(self, tp: TopicPartition) -> None:
-        state = self._states.pop(tp, None)
+        state = self._followed.remove(tp)
         if state is not None:
             state.replica.remove_feed(self)
-            self._unstarted.discard(tp)
-            self._paused.pop(tp, None)
+            self._unstarted.pop(tp, None)
             self._mismatches.pop(tp, None)
-            self._session.forget(tp)
             self._unserved.discard(tp)
-            self._link.unserved.pop(tp, None)
+            self._logs.unserved.pop(tp, None)
             self._wakeup.request()
 
     def rewind(self, tp: TopicPartition, end: int) -> None:
-        state = self._states.get(tp)
+        state = self._followed.get(tp)
         if state is not None:
-            self._paused.pop(tp, None)
+            self._followed.unpause(tp)
             self._begin(state)
             self._wakeup.request()
 
     def on_appended(self, tp: TopicPartition, prepared: PreparedBatch) -> None:
         self._counters.add_batch(prepared)
-        state = self._states.get(tp)
+        state = self._followed.get(tp)
         if state is not None and state.verify_before is None:  # else the source may have lost it since
             state.is_proven = True
 
     def on_damaged(self, tp: TopicPartition, cause: str) -> None:
-        state = self._states.get(tp)
+        state = self._followed.get(tp)
         if state is not None:
-            self._suspend(state)
-            self._paused.pop(tp, None)
-            self._link.stop_log(tp, LogState.QUARANTINED, f"{self.name}: {cause}")
+            self._followed.suspend(state)
+            self._followed.unpause(tp)
+            self._logs.stop_log(tp, LogState.QUARANTINED, f"{self.name}: {cause}")
 
     def lag(self) -> int:
         """Records that the source has and the target does not, of the logs followed here."""
         if self._lag != 0:
-            self._lag = sum(max(0, self._ends.get(tp, 0) - each.replica.end) for tp, each in self._states.items())
+            self._lag = sum(max(0, self._ends.get(each.tp, 0) - each.replica.end) for each in self._followed)
         return self._lag
 
     # ---- fetching
@@ -161,7 +145,7 @@ class Fetcher:
         self._appender.fetchers += 1
         try:
             while True:
-                if not self._states:
+                if not self._followed:
                     self._has_logs.clear()
                     await self._has_logs.wait()
                 wait = self._budget.wait(self.priority, time.monotonic())
@@ -169,39 +153,28 @@ class Fetcher:
                     await asyncio.sleep(wait)
                     continue
                 await self._appender.wait_ready(urgent=self.priority in EVERY_SOURCE)
-                self._resume_paused(time.monotonic())
+                for state in self._followed.due(time.monotonic()):
+                    self._begin(state)
                 if self._unstarted:
-                    logs, self._unstarted = self._unstarted, set()
-                    await self._offset_reset.set_starts({tp: self._states[tp] for tp in logs})
+                    unstarted, self._unstarted = self._unstarted, {}
+                    await self._offset_reset.set_starts(unstarted)
                 await self._poll()
         finally:
             self._appender.fetchers -= 1
             self._wakeup.cancel()
-            for state in self._states.values():
+            for state in self._followed:
                 state.replica.remove_feed(self)
-            self._states.clear()
+            self._followed.clear()
             await self._session.close()
-
-    def _resume_paused(self, now: float) -> None:
-        """Start paused logs again whose time has come."""
-        for tp, pause in [(tp, pause) for tp, pause in self._paused.items() if pause.at <= now]:
-            state = self._states[tp]
-            end = state.replica.end
-            is_coming = pause.end < end < pause.until  # the other link makes progress
-            if is_coming or (end < state.position and not state.is_proven):  # or queued batches are not stored yet
-                self._paused[tp] = pause._replace(at=now + PAUSE_SECONDS, end=end)
-                continue
-            del self._paused[tp]
-            if state.position < 0 or not state.is_proven:
-                self._begin(state)
 
     def _max_wait_ms(self) -> int:
         """Return how long the source may hold an empty poll."""
         longest = POLL_MS
         if self._budget.rate is not None:
             longest = min(THIN_POLL_MS + THIN_POLL_PER_LOG * len(self), POLL_MS)
-        if self._paused:
-            longest = min(longest, max(0, int((min(self._paused.values()).at - time.monotonic()) * 1000)))
+        due = self._followed.next_due()
+        if due is not None:
+            longest = min(longest, max(0, int((due - time.monotonic()) * 1000)))
         return longest
 
     async def _poll(self) -> None:
@@ -223,17 +196,20 @@ class Fetcher:
             self._lag = -1
         lost = {}
         for tp, part in answer.items():
+            state = self._followed.get(tp)
+            if state is None:
+                continue
             try:
-                if not self._process_partition(tp, part):
-                    lost[tp] = self._states[tp]
+                if not self._process_partition(state, part):
+                    lost[tp] = state
             except CorruptBatch as error:
-                self._on_damaged_rest(self._states[tp], error.what, error.hint)
+                self._on_damaged_rest(state, error.what, error.hint)
         if lost:
             found = await self._offset_reset.resolve_out_of_range(lost)
             self._ends |= {tp: self._rules.reach(tp.topic).capped(end) for tp, end in found.items()}
         if self._mismatches:
             mismatches, self._mismatches = self._mismatches, {}
-            await self._offset_reset.resolve_mismatches([(self._states[tp], found) for tp, found in mismatches.items()])
+            await self._offset_reset.resolve_mismatches([*mismatches.values()])
         if got < BUSY_BYTES and answer and self.priority not in EVERY_SOURCE:
             pace = min(max(len(self) * PACE_PER_LOG, PACE[0]), PACE[1])
             await asyncio.sleep(max(0.0, began + pace - time.monotonic()))
@@ -242,23 +218,21 @@ class Fetcher:
         """Show the logs that no broker of the source serves; they are still asked for."""
         found = self._session.unserved(UNSERVED_SECONDS)
         for tp in self._unserved - found.keys():
-            self._link.show_served(tp)
+            self._logs.show_served(tp)
         for tp, code in found.items():
-            self._link.show_unserved(tp, code)
+            self._logs.show_unserved(tp, code)
         self._unserved = {*found}
 
-    def _process_partition(self, tp: TopicPartition, part: FetchedPartition) -> bool:
+    def _process_partition(self, state: PartitionFetchState, part: FetchedPartition) -> bool:
         """Queue one log's part of an answer; False if the source does not have the requested offset, or may end before
         what is to be compared.
 
         Raises:
             CorruptBatch: the next batch has no readable header, or one that cannot be believed.
         """
-        state = self._states.get(tp)
-        if state is None:
-            return True
+        tp = state.tp
         if part.error_code:
-            return self._on_fetch_error(tp, part.error_code)
+            return self._on_fetch_error(state, part.error_code)
         reach = self._rules.reach(tp.topic)
         self._ends[tp] = reach.capped(part.last_stable_offset if part.last_stable_offset >= 0 else part.high_watermark)
         part = self._behind_skipped(state, part)
@@ -281,7 +255,7 @@ class Fetcher:
         if proven is not None:
             found = self._difference(state, proven, part.records)
             if found is not None:
-                self._mismatches[tp] = found
+                self._mismatches[tp] = state, found
                 return True
             position = proven
             state.is_proven = True
@@ -291,12 +265,13 @@ class Fetcher:
             if self._appender.submit_steps(replica, made, self):
                 self._advance(state, made)
             else:
-                self._suspend(state)
+                self._followed.suspend(state)
         elif rejected is None:
-            self.seek(state, max(position, state.position))
+            self._followed.seek(state, max(position, state.position))
         elif rejected.diverged:  # or the target has only some parts of a split batch yet
             first = next(split(part.records))
-            self._mismatches[tp] = TailMismatch(rejected.cause, position, bytes(part.records[first.start : first.stop]))
+            source_batch = bytes(part.records[first.start : first.stop])
+            self._mismatches[tp] = state, TailMismatch(rejected.cause, position, source_batch)
         elif rejected.damaged:
             self._on_damaged_rest(state, rejected.cause)
         elif not self._waits_for_queued(state):
@@ -323,7 +298,7 @@ class Fetcher:
     def _on_damaged_rest(self, state: PartitionFetchState, cause: str, hint: str = "") -> None:
         """Stop at a damaged batch, once everything before it is stored, unless an operator skips it."""
         if not self._waits_for_queued(state) and not self._skip(state):
-            self._link.stop_log(state.tp, LogState.QUARANTINED, f"{self.name}: {cause}", hint)
+            self._logs.stop_log(state.tp, LogState.QUARANTINED, f"{self.name}: {cause}", hint)
 
     def _skip(self, state: PartitionFetchState) -> bool:
         """Continue behind the batch that an operator skips here. Return False if there is none, or if what follows it
@@ -336,7 +311,7 @@ class Fetcher:
         if fill_from is None:
             self._offset_reset.go_on_behind(state, stop)
         else:
-            self.seek(state, stop)
+            self._followed.seek(state, stop)
             state.fill_from = fill_from
         state.skipped_to = stop
         return True
@@ -351,28 +326,27 @@ class Fetcher:
         if self._waits_for_queued(state):
             return
         if seizure is not None:
-            self._link.mark_cut_off(state.tp, seizure)
+            self._logs.mark_cut_off(state.tp, seizure)
         else:
-            self._link.refuse_log(state.tp, reach, problem)
+            self._logs.refuse_log(state.tp, reach, problem)
 
     def _waits_for_queued(self, state: PartitionFetchState) -> bool:
         """Pause a log while batches of it are queued; return False if none is."""
         if state.fill_from is not None or state.position <= max(state.replica.end, 0):
             return False
-        self._suspend(state)
-        self._paused[state.tp] = _Pause(time.monotonic() + PAUSE_SECONDS)
+        self._followed.pause(state)
         return True
 
     def _advance(self, state: PartitionFetchState, made: list[PreparedBatch | Gap]) -> None:
         """Fetch on behind what was queued. If another link brought more meanwhile, compare the tail there first."""
-        tp, here, there = state.tp, state.replica.end, self._ends[state.tp]
+        here, there = state.replica.end, self._ends[state.tp]
         reached = made[-1].stop
         if reached < here <= there:
-            self.verify_tail(state)
+            self._followed.verify_tail(state)
         else:
-            self.seek(state, reached)
+            self._followed.seek(state, reached)
             if reached >= there and not state.is_proven:  # perhaps nothing follows that would show a difference
-                self._paused[tp] = _Pause(time.monotonic() + PAUSE_SECONDS)
+                self._followed.check_later(state)
 
     @staticmethod
     def _difference(state: PartitionFetchState, proven: int, records: memoryview) -> TailMismatch | None:
@@ -394,34 +368,23 @@ class Fetcher:
         state.is_proven = False
         end = self._ends[state.tp]
         if end < state.replica.end and not self._rules.is_origin(state.tp.topic):
-            self.seek(state, end)
+            self._followed.seek(state, end)
             state.is_short = True
         else:
-            self.verify_tail(state)
+            self._followed.verify_tail(state)
 
-    def verify_tail(self, state: PartitionFetchState, end: int | None = None) -> None:
-        """Fetch the batch before ``end``, by default the target's end, again and compare it."""
-        self._session.set(state.tp, state.seek_tail(state.replica.end if end is None else end))
-
-    def is_followed(self, state: PartitionFetchState) -> bool:
-        return self._states.get(state.tp) is state
-
-    def defer(self, state: PartitionFetchState, until: int) -> None:
-        """Pause a log that another link brings first, up to the offset ``until``."""
-        self._suspend(state)
-        self._paused[state.tp] = _Pause(time.monotonic() + PAUSE_SECONDS, state.replica.end, until)
-
-    def _suspend(self, state: PartitionFetchState) -> None:
-        """Fetch nothing of a log until it is started again or rewound."""
-        self._session.forget(state.tp)
-        state.seek(-1)
-
-    def _on_fetch_error(self, tp: TopicPartition, code: int) -> bool:
+    def _on_fetch_error(self, state: PartitionFetchState, code: int) -> bool:
         if code == OFFSET_OUT_OF_RANGE:
             return False
-        state = LogState.SOURCE_RECREATED if code == UNKNOWN_TOPIC_ID else LogState.UNAVAILABLE
+        tp, is_recreated = state.tp, code == UNKNOWN_TOPIC_ID
+        if is_recreated and self._rules.seizures(tp.topic):
+            # The source rebuilds its copy after a seizure: the link follows the new topic once it is listed.
+            self._followed.pause(state)
+            self._logs.relist.set()
+            return True
         error = broker_error(code, tp)
-        self._link.stop_log(tp, state, error.what, error.hint)
+        why = LogState.SOURCE_RECREATED if is_recreated else LogState.UNAVAILABLE
+        self._logs.stop_log(tp, why, error.what, error.hint)
         return True
 
     def _prepare(
@@ -454,12 +417,6 @@ class Fetcher:
             if not made:  # else the next answer begins with the unreadable batch
                 raise
         return made, None
-
-    def seek(self, state: PartitionFetchState, offset: int) -> None:
-        """Fetch from another offset on; ignored for a log that is no longer followed."""
-        if self.is_followed(state):
-            state.seek(offset)
-            self._session.set(state.tp, offset)
 
 
 WAKEUP: Final = (0.02, 1.0)  # seconds from a change to cutting a poll short, and at least between two cuts

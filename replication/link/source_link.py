@@ -11,34 +11,27 @@ import datetime as dt
 import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
-from fairlead.custody.view import Seizure
 from fairlead.errors import FairleadError
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.client.metadata import NO_LEADER, TopicChanges
 from fairlead.kafka.endpoint import KafkaEndpoint
-from fairlead.kafka.protocol.errors import RequestTimeout, broker_error
+from fairlead.kafka.protocol.errors import RequestTimeout
 from fairlead.kafka.protocol.types import TopicPartition
 from fairlead.waiting import Patience, wait_set
-from replication.batch.prepared import PreparedBatch
-from replication.catalog import SourceReach
 from replication.changes import PlanChanges
 from replication.groups.sync import GroupSync
-from replication.link.byte_budget import LinkBudget, refresh_pause
+from replication.link.byte_budget import refresh_pause
 from replication.link.cut_off import SourceRules
 from replication.link.fetcher import Fetcher, FetcherManager
-from replication.states import LinkState, LogState, LogTrouble, TroubleTeller, now, unavailable
+from replication.link.link_logs import Elsewhere, LinkLogs
+from replication.states import LinkState, LogState, now
 from replication.target.appender import TargetAppender
 from replication.target.mirror import MirrorPartition
 from topologies.model import Link, Priority
 
 log = logging.getLogger(__name__)
-
-
-Elsewhere = Callable[[Mapping[TopicPartition, int]], Awaitable[Collection[TopicPartition]]]
-"""Returns those logs that another link should bring before a link brings them from these offsets on."""
 
 
 class LinkStatus:
@@ -71,30 +64,6 @@ class LinkStatus:
             "state": str(self.state),
             "since": self.since.isoformat(timespec="milliseconds"),
             "cause": self.cause,
-        }
-
-
-@dataclass(slots=True)
-class Counters:
-    """Shared by all fetchers of a link."""
-
-    records: int = 0
-    batches: int = 0
-    bytes: int = 0  # of batches appended to the target
-    fetched_bytes: int = 0  # over the link, including batches that another link had brought already
-
-    def add_batch(self, prepared: PreparedBatch) -> None:
-        """Count a batch that was appended."""
-        self.records += prepared.records
-        self.batches += 1
-        self.bytes += len(prepared.data)
-
-    def as_json(self) -> dict[str, int]:
-        return {
-            "records": self.records,
-            "batches": self.batches,
-            "bytes": self.bytes,
-            "fetched_bytes": self.fetched_bytes,
         }
 
 
@@ -165,28 +134,14 @@ class SourceLink:
         ``changes`` gets the topics that must be planned again."""
         self.link = link
         self.name = link.name
-        self.counters = Counters()
-        self.ends: dict[TopicPartition, int] = {}
-        self.topics: dict[
-            str, int
-        ] = {}  # the source's topics that this link may carry, with their number of partitions
-        self.troubles: dict[TopicPartition, LogTrouble] = {}  # logs that cannot be copied from this source
-        self.unserved: dict[TopicPartition, LogTrouble] = {}  # followed logs that no broker of the source serves now
-        self._teller = TroubleTeller(log)
-        self.cut_off: dict[TopicPartition, LogTrouble] = {}  # logs whose history at this source a seizure cut off
-        self.beyond: dict[
-            TopicPartition, tuple[SourceReach, LogTrouble]
-        ] = {}  # logs that continue beyond what the source may write
+        self.rules = rules
+        self.logs = LinkLogs(link, rules, changes)
         self._status = LinkStatus(link.name)
         self._endpoint = endpoint
         self._appender: TargetAppender | None = None
         self._changes = changes
         self._groups = groups
-        self.rules = rules
-        self._elsewhere: Elsewhere | None = None
         self._expected: set[str] = set()
-        self._refresh = asyncio.Event()
-        self.budget = LinkBudget(link.rate, now=time.monotonic())
         self._ids: dict[str, bytes] = {}  # topic ids at the source
         self._fetchers = FetcherManager(self._open_fetcher, thin=link.rate is not None, leader=self._leader_of)
         self._group: asyncio.TaskGroup | None = None
@@ -223,110 +178,44 @@ class SourceLink:
         for tp in logs:
             self._fetchers.unfollow(tp)
 
-    def stop_log(self, tp: TopicPartition, state: LogState, cause: str, hint: str = "") -> None:
-        """Stop copying a log over this link; the plan looks for another source. ``hint``: what ends the cause."""
-        if state is LogState.SOURCE_RECREATED and self.rules.seizures(tp.topic):
-            self._on_recreated(tp)  # the source rebuilt its copy after a seizure: compare with the new topic
-            return
-        known = self.troubles.get(tp)
-        if known is None or known.state is not state:
-            self._teller.tell(tp, state, cause)
-            self.troubles[tp] = LogTrouble(state, cause, now(), self.name, hint)
-            self.replan(tp.topic)
-
-    def show_unserved(self, tp: TopicPartition, code: int) -> None:
-        """Show that no broker of the source serves a log, and the last error. It goes on being asked for; another link
-        that has the log brings it meanwhile."""
-        known, error = self.unserved.get(tp), broker_error(code, tp)
-        cause = f"{self.name}: no broker of the source serves it: {error.what}"
-        if known is None or known.cause != cause:
-            self._teller.tell(tp, LogState.UNAVAILABLE, cause)
-            self.unserved[tp] = unavailable(cause, known, link=self.name, hint=error.hint)
-        if known is None:
-            self.replan(tp.topic)
-
-    def show_served(self, tp: TopicPartition) -> None:
-        """Show that a broker of the source serves a log now, and have it planned again."""
-        if self.unserved.pop(tp, None) is not None:
-            self.replan(tp.topic)
-
-    def mark_cut_off(self, tp: TopicPartition, seizure: Seizure) -> None:
-        """Stop copying a log whose history here was cut off by a seizure, until the source has rebuilt it."""
-        if tp not in self.cut_off:
-            cause = (
-                f"{self.name}: the source's records from offset {seizure.marker} on were cut off by the seizure by "
-                f"{seizure.to_site}; copied again when the source has rebuilt its copy"
-            )
-            log.info("%s: %s", tp, cause)
-            self.cut_off[tp] = LogTrouble(LogState.UNAVAILABLE, cause, now(), self.name)
-            self.replan(tp.topic)
-
-    def clear_cut_off(self, logs: Iterable[TopicPartition]) -> None:
-        """Copy logs again that the target no longer has: it needs what lies before the seizure."""
-        for tp in logs:
-            del self.cut_off[tp]
-
     def clear_recreated(self, logs: Iterable[TopicPartition]) -> None:
         """Copy the source's new topics of those logs of which the target has no copy that could differ."""
         for tp in logs:
-            if self.troubles[tp].state is LogState.SOURCE_RECREATED:
-                del self.troubles[tp]
+            if self.logs.troubles[tp].state is LogState.SOURCE_RECREATED:
+                del self.logs.troubles[tp]
                 self._fetchers.unfollow(tp)  # what is known is of the old topic
-                self.ends.pop(tp, None)
-
-    def refuse_log(self, tp: TopicPartition, reach: SourceReach, problem: str) -> None:
-        """Stop copying a log that continues beyond what the source may write, until its right changes."""
-        known = self.beyond.get(tp)
-        if known is None or known[0] != reach:
-            cause = f"{self.name}: {problem}, by this site's ledgers; nothing more is copied from {self.link.from_}"
-            log.log(logging.WARNING if reach.stop is None else logging.INFO, "%s: %s", tp, cause)
-            self.beyond[tp] = reach, LogTrouble(LogState.UNAVAILABLE, cause, now(), self.name)
-            self.replan(tp.topic)
-
-    def replan(self, topic: str) -> None:
-        """Have a log planned again: another source may have what comes next."""
-        self._changes.add([topic])
-
-    @property
-    def start(self) -> str:
-        return self.link.start
-
-    async def brought_first(self, logs: Mapping[TopicPartition, int]) -> Collection[TopicPartition]:
-        """Return the logs that another link should copy before this link copies them from these offsets on."""
-        return await self._elsewhere(logs) if self._elsewhere is not None else ()
-
-    def may_give(self, tp: TopicPartition) -> bool:
-        """Return whether a log that this link carries can be copied from here now."""
-        known = self.beyond.get(tp)
-        if known is not None and self.rules.reach(tp.topic) != known[0]:
-            del self.beyond[tp]
-        return tp not in self.troubles and tp not in self.cut_off and tp not in self.beyond
+                self.logs.ends.pop(tp, None)
 
     def _on_recreated(self, tp: TopicPartition) -> None:
-        """Forget what is known about a log, because the source has a new topic of this name."""
-        self.ends.pop(tp, None)
+        """Act on a log whose topic the source has deleted and created again. After a seizure the source has rebuilt
+        its copy: forget what is known, and compare with the new topic."""
+        if not self.rules.seizures(tp.topic):
+            cause = f"{self.name}: the source's topic was deleted and created again"
+            self.logs.stop_log(tp, LogState.SOURCE_RECREATED, cause)
+            return
+        self.logs.ends.pop(tp, None)
         if self._fetchers.unfollow(tp):
-            self._refresh.set()
-            asyncio.get_running_loop().call_later(REFRESH_AFTER, self.replan, tp.topic)
+            self.logs.relist.set()
+            asyncio.get_running_loop().call_later(REFRESH_AFTER, self.logs.replan, tp.topic)
 
     def charge(self, count: int) -> None:
         """Account for bytes of background requests; data of later classes waits for them."""
-        self.budget.charge(Priority.NORMAL, count, time.monotonic())
+        self.logs.budget.charge(Priority.NORMAL, count, time.monotonic())
 
     def expect_topics(self, topics: Collection[str]) -> None:
         """List the source's topics at once if new ones among ``topics`` may be carried over this link."""
         new = {each for each in topics if each not in self._expected and each not in self._ids}
         if any(self.rules.may_carry(each) for each in new):
-            self._refresh.set()
+            self.logs.relist.set()
         self._expected |= new
 
     def retry_unavailable(self) -> None:
         """Try logs again whose state is ``unavailable``, once the plan has stopped them: a fetcher that still has such
         a log would not begin it again."""
-        stopped = [tp for tp, each in self.troubles.items() if each.state is LogState.UNAVAILABLE]
+        stopped = [tp for tp, each in self.logs.troubles.items() if each.state is LogState.UNAVAILABLE]
         again = [tp for tp in stopped if tp not in self._fetchers]
         for tp in again:
-            del self.troubles[tp]
+            del self.logs.troubles[tp]
         if again:
             self._changes.add(tp.topic for tp in again)
 
@@ -334,7 +223,7 @@ class SourceLink:
 
     async def run(self, appender: TargetAppender, elsewhere: Elsewhere) -> None:
         """Run the link until cancelled. ``elsewhere`` returns the logs that other links should bring first."""
-        self._appender, self._elsewhere = appender, elsewhere
+        self._appender, self.logs.elsewhere = appender, elsewhere
         failures = 0
         while True:
             if not self._gate.is_open:
@@ -362,8 +251,8 @@ class SourceLink:
             async with await Cluster.open(
                 self._endpoint(), client_id=client, request_timeout=self._patience.seconds
             ) as cluster:
-                if self.budget.rate is not None:
-                    cluster.logs_per_request = max(LEAST_LOGS, self.budget.rate // BYTES_PER_LOG)
+                if self.logs.budget.rate is not None:
+                    cluster.logs_per_request = max(LEAST_LOGS, self.logs.budget.rate // BYTES_PER_LOG)
                 self.cluster = cluster
                 self._round_trip = await _round_trip(cluster)
                 async with asyncio.TaskGroup() as group:
@@ -377,12 +266,12 @@ class SourceLink:
 
     def _on_lost(self) -> None:
         self._fetchers.clear()
-        self.unserved.clear()
+        self.logs.unserved.clear()
         self._changes.add(self._known_topics())
 
     def _known_topics(self) -> set[str]:
         """Return the topics whose plan depends on this link, also those that the source no longer has."""
-        return {*self.topics, *(tp.topic for tp in self.cut_off), *(tp.topic for tp in self.beyond)}
+        return {*self.logs.topics, *(tp.topic for tp in self.logs.cut_off), *(tp.topic for tp in self.logs.beyond)}
 
     async def _discover(self, cluster: Cluster) -> None:
         """List the source's topics every few seconds (``refresh_pause``)."""
@@ -397,9 +286,9 @@ class SourceLink:
             await asyncio.sleep(REFRESH_AFTER)
             quiet = time.monotonic() - news
             soon = not self.rules.are_announced
-            pause = refresh_pause(cluster.whole_bytes, quiet, self.budget.rate, soon=soon, took=took)
-            await wait_set(self._refresh, pause)
-            self._refresh.clear()
+            pause = refresh_pause(cluster.whole_bytes, quiet, self.logs.budget.rate, soon=soon, took=took)
+            await wait_set(self.logs.relist, pause)
+            self.logs.relist.clear()
 
     def _on_listing(self, found: TopicChanges | None) -> bool:
         """Act on a listing of the source's topics, None for one without changes; True if it has news for the plan."""
@@ -412,24 +301,23 @@ class SourceLink:
 
     def _update_topics(self, found: TopicChanges) -> set[str]:
         """Update the source's topics; return those of this link that are new, gone or different."""
-        gone = found.lost(self.topics.keys())
+        gone = found.lost(self.logs.topics.keys())
         for topic in gone:
-            del self.topics[topic]
+            del self.logs.topics[topic]
         changed = set(gone)
         for topic, info in found.topics.items():
             if not self.rules.may_carry(topic):
                 continue
-            if self.topics.get(topic) != len(info.partitions):
-                self.topics[topic] = len(info.partitions)
+            if self.logs.topics.get(topic) != len(info.partitions):
+                self.logs.topics[topic] = len(info.partitions)
                 changed.add(topic)
             known = self._ids.get(topic)
             self._ids[topic] = info.topic_id
             if known not in (None, info.topic_id):
                 for tp in map(TopicPartition, [topic] * len(info.partitions), info.partitions):
-                    self.cut_off.pop(tp, None)
-                    self.beyond.pop(tp, None)
-                    cause = f"{self.name}: the source's topic was deleted and created again"
-                    self.stop_log(tp, LogState.SOURCE_RECREATED, cause)
+                    self.logs.cut_off.pop(tp, None)
+                    self.logs.beyond.pop(tp, None)
+                    self._on_recreated(tp)
                 changed.add(topic)
         return changed
 
@@ -440,7 +328,7 @@ class SourceLink:
         """Open a fetcher of this class; None while the link is down, or its connection ends."""
         if self._group is None or self.cluster is None or self._appender is None:
             return None
-        fetcher = Fetcher(self, priority, self.cluster, self._appender, self._round_trip)
+        fetcher = Fetcher(self.logs, priority, self.cluster, self._appender, self._round_trip)
         work = fetcher.run()
         try:
             self._group.create_task(work)
@@ -463,9 +351,9 @@ class SourceLink:
             "to": self.link.to,
             "when": self.link.when,
             **self._status.as_json(),
-            "logs": sum(self.topics.values()),
+            "logs": sum(self.logs.topics.values()),
             "followed": self.followed,
-            **self.counters.as_json(),
+            **self.logs.counters.as_json(),
             "lag": self._fetchers.lag() if self.is_up else None,
             "last_error": self._status.last_error,
             "certificate_ends": self.cluster.pool.certificate_ends if self.cluster is not None else None,

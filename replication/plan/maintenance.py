@@ -95,7 +95,7 @@ class Survey:
             tp.topic
             for name, logs in asked.items()
             for tp in logs
-            if tp in appender.replicas and source_links[name].ends.get(tp, 0) > appender.replicas[tp].end
+            if tp in appender.replicas and source_links[name].logs.ends.get(tp, 0) > appender.replicas[tp].end
         }
         if ahead:
             self._changes.add(ahead)
@@ -145,7 +145,7 @@ async def _ask(source_link: SourceLink, logs: Collection[TopicPartition]) -> Non
         ends = await source_link.cluster.end_offsets(logs)
     except FairleadError:
         return  # the link's own tasks notice that the source is away
-    source_link.ends |= {
+    source_link.logs.ends |= {
         tp: source_link.rules.reach(tp.topic).capped(end) for tp, end in ends.items() if isinstance(end, int)
     }
 
@@ -198,7 +198,7 @@ class Upkeep:
 
     def _doubtful(self) -> set[TopicPartition]:
         troubles = [*self._appender.troubles()] if self._appender else []
-        troubles += [each for source_link in self._source_links for each in source_link.troubles.items()]
+        troubles += [each for source_link in self._source_links for each in source_link.logs.troubles.items()]
         return {tp for tp, trouble in troubles if trouble.state in DOUBTFUL}
 
     async def keep_tidy(self, cluster: Cluster, trimmer: Trimmer) -> None:
@@ -250,7 +250,7 @@ class Upkeep:
         while True:
             await asyncio.sleep(COMPARE_PAUSE[0])
             topics = sorted({tp.topic for tp in self._followed() if source_link in self._shaping(tp)[:1]})
-            step, wait = comparing_pace(len(topics), source_link.budget.rate)
+            step, wait = comparing_pace(len(topics), source_link.logs.budget.rate)
             for start in range(0, len(topics), step):
                 some = topics[start : start + step]
                 if source_link.cluster is None:

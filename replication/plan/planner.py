@@ -204,7 +204,7 @@ class Planner:
         ):
             return False
         if source_link.is_up:
-            return tp.partition < source_link.topics.get(tp.topic, 0) and source_link.may_give(tp)
+            return tp.partition < source_link.logs.topics.get(tp.topic, 0) and source_link.logs.may_give(tp)
         return source_link.is_coming and self._catalog.may_carry(source_link.link, tp.topic)
 
     # ---- the plan
@@ -279,8 +279,8 @@ class Planner:
         expected = every if topics is None else every & set(topics)
         for source_link in self._source_links:
             if source_link.is_up:
-                source_link.clear_cut_off([tp for tp in source_link.cut_off if not self._is_here(tp)])
-                source_link.clear_recreated([tp for tp in source_link.troubles if tp.topic not in self._here])
+                source_link.logs.clear_cut_off([tp for tp in source_link.logs.cut_off if not self._is_here(tp)])
+                source_link.clear_recreated([tp for tp in source_link.logs.troubles if tp.topic not in self._here])
                 source_link.expect_topics(expected)
                 for topic, count in self._carried_topics(source_link, topics):
                     if self._share.is_shared:
@@ -290,7 +290,7 @@ class Planner:
                             self._share.owns(tp)
                             and topic not in self._ledger.splits
                             and self.overrides.allows(source_link.name, tp)
-                            and source_link.may_give(tp)
+                            and source_link.logs.may_give(tp)
                         ):
                             carrying.setdefault(tp, []).append(source_link)
         self._count(carried, topics)
@@ -334,7 +334,7 @@ class Planner:
         """Return whether what waits of a log that is not followed is still appended: a marker from the ledger, or
         batches from before a seizure, or from before the source exceeded its right."""
         return tp in self._bootstrap.under_way or any(
-            tp in source_link.cut_off or tp in source_link.beyond for source_link in self._source_links
+            tp in source_link.logs.cut_off or tp in source_link.logs.beyond for source_link in self._source_links
         )
 
     def _on_planned(self, topics: Collection[str] | None) -> None:
@@ -344,7 +344,7 @@ class Planner:
     def _logs_of(self, topics: Iterable[str]) -> Iterator[TopicPartition]:
         """Yield all logs of these topics that may be followed, or were."""
         for topic in topics:
-            counts = (self._here, self._most, *(source_link.topics for source_link in self._source_links))
+            counts = (self._here, self._most, *(source_link.logs.topics for source_link in self._source_links))
             yield from partitions_of(topic, max(1, *(each.get(topic, 0) for each in counts)))
 
     def _set_gate(self, source_link: SourceLink) -> None:
@@ -372,7 +372,7 @@ class Planner:
     def _retry_ordered(self, appender: TargetAppender) -> set[str]:
         """Forget the troubles of logs that an operator ordered to retry; return their topics."""
         stopped = itertools.chain(
-            (tp for tp, _ in appender.troubles()), *(source_link.troubles for source_link in self._source_links)
+            (tp for tp, _ in appender.troubles()), *(source_link.logs.troubles for source_link in self._source_links)
         )
         again = self.overrides.logs_to_retry(stopped)
         self._reset_logs(appender, again)
@@ -385,8 +385,8 @@ class Planner:
         for tp in logs:
             for source_link in self._source_links:
                 source_link.unfollow([tp])  # a fetcher that stopped it would not begin it again
-                source_link.troubles.pop(tp, None)
-                source_link.beyond.pop(tp, None)
+                source_link.logs.troubles.pop(tp, None)
+                source_link.logs.beyond.pop(tp, None)
             if tp in appender.replicas:
                 appender.replicas[tp].reset()
             self._followed.pop(tp, None)
@@ -404,7 +404,7 @@ class Planner:
             takers = [
                 source_link
                 for source_link in self._source_links
-                if source_link.is_up and tp.topic in source_link.topics
+                if source_link.is_up and tp.topic in source_link.logs.topics
             ]
             links = frozenset(source_link.name for source_link in takers if self.overrides.allows(source_link.name, tp))
             if links:
@@ -457,7 +457,7 @@ class Planner:
             if replica.trouble is not None or replica.is_complete:
                 continue
             source_links = self.rebuilder.rebuild_links(tp, replica.end, carrying[tp])
-            serving = [each for each in source_links if tp not in each.unserved]
+            serving = [each for each in source_links if tp not in each.logs.unserved]
             links = choose_links(
                 [self._source(each, tp) for each in serving or source_links],
                 every=replica.priority in EVERY_SOURCE,
@@ -466,7 +466,7 @@ class Planner:
                 end=replica.end,
             )
             if len(serving) < len(source_links):  # nothing but a fetch shows when the others serve it again
-                links |= {each.name for each in source_links if tp in each.unserved}
+                links |= {each.name for each in source_links if tp in each.logs.unserved}
             followed[replica.tp] = self._same.setdefault(links, links)
         return followed
 
@@ -475,7 +475,7 @@ class Planner:
     def is_served(self, tp: TopicPartition) -> bool:
         """Return whether the source of a link over which a log is followed serves it, as far as is known."""
         links = self._followed.get(tp, ())
-        return any(each.name in links and tp not in each.unserved for each in self._source_links)
+        return any(each.name in links and tp not in each.logs.unserved for each in self._source_links)
 
     def _routes(
         self, followed: Mapping[TopicPartition, Collection[str]], appender: TargetAppender
@@ -502,7 +502,7 @@ class Planner:
 
     def _carried_topics(self, source_link: SourceLink, topics: Collection[str] | None) -> Iterator[tuple[str, int]]:
         """Yield those of these topics (None: all) that a link carries, with the number of partitions to follow."""
-        there = source_link.topics
+        there = source_link.logs.topics
         for topic in there if topics is None else topics:
             partitions = there.get(topic, 0)
             if partitions and self._catalog.carries(self._ledger.custody, source_link.link, topic):
@@ -519,12 +519,12 @@ class Planner:
             tp
             for topic, count in self._carried_topics(source_link, topics)
             for tp in partitions_of(topic, count)
-            if self._share.owns(tp) and source_link.may_give(tp)
+            if self._share.owns(tp) and source_link.logs.may_give(tp)
         ]
 
     @staticmethod
     def _source(source_link: SourceLink, tp: TopicPartition) -> LinkSource:
         """Return a link as the choice sees it. The end of a writer by name does not count: if it has less than the
         target, it has lost records, and only its fetcher says so."""
-        end = None if source_link.rules.is_origin(tp.topic) else source_link.ends.get(tp)
+        end = None if source_link.rules.is_origin(tp.topic) else source_link.logs.ends.get(tp)
         return LinkSource(source_link.name, source_link.link.from_, end, source_link.link.rate is not None)

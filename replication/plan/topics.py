@@ -136,7 +136,7 @@ def topic_models(
         if carrying[tp][0].cluster is None:
             continue
         shaping = [source_link for source_link in carrying[tp] if shapes(source_link.link, tp.topic)]
-        count = max((source_link.topics.get(tp.topic, 1) for source_link in shaping), default=1)
+        count = max((source_link.logs.topics.get(tp.topic, 1) for source_link in shaping), default=1)
         wanted[tp.topic] = TopicModel(shaping[0].cluster if shaping else None, max(count, tp.partition + 1))
     return wanted
 

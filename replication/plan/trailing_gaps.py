@@ -53,7 +53,7 @@ class _Filling:
         """Do nothing: the next round starts again."""
 
     def on_appended(self, tp: TopicPartition, prepared: PreparedBatch) -> None:
-        self._source_link.counters.add_batch(prepared)
+        self._source_link.logs.counters.add_batch(prepared)
 
     def on_damaged(self, tp: TopicPartition, cause: str) -> None:
         """Do nothing: fillers are made here."""
@@ -113,8 +113,8 @@ class TrailingGaps:
         due: list[MirrorPartition] = []
         for tp, replica in waiting.items():
             rest = before.get((source_link.name, tp))
-            if rest is None or (rest.here, rest.there) != (replica.end, source_link.ends[tp]):
-                rest = _Rest(replica.end, source_link.ends[tp], now)
+            if rest is None or (rest.here, rest.there) != (replica.end, source_link.logs.ends[tp]):
+                rest = _Rest(replica.end, source_link.logs.ends[tp], now)
             elif now - rest.since >= STILL and len(due) < (AT_ONCE if source_link.link.rate is None else 1):
                 due.append(replica)
                 rest = rest._replace(since=now + AGAIN)
@@ -125,7 +125,7 @@ class TrailingGaps:
         compacted = await _compacted(source, {each.tp.topic for each in due})
         for replica in due:
             if replica.tp.topic in compacted:
-                await self._close(source_link, source, replica, source_link.ends[replica.tp])
+                await self._close(source_link, source, replica, source_link.logs.ends[replica.tp])
 
     def on_planned(self, topics: Collection[str] | None) -> None:
         """Choose the logs anew if a plan of these topics (None: of all) may have changed which are followed."""
@@ -148,7 +148,7 @@ class TrailingGaps:
 
     def _may_wait(self, source_link: SourceLink, replica: MirrorPartition) -> bool:
         """Return whether a log is behind its source and has nothing in flight."""
-        if not 0 <= replica.end < source_link.ends.get(replica.tp, -1) or not self._is_idle(replica):
+        if not 0 <= replica.end < source_link.logs.ends.get(replica.tp, -1) or not self._is_idle(replica):
             return False
         if replica.tail is None:
             return source_link.link.start == "earliest"

@@ -14,7 +14,7 @@ from replication.catalog import EVERYTHING, SourceReach
 from replication.link.byte_budget import LinkBudget
 from replication.link.cut_off import LONGEST_GAP, SourceRules
 from replication.link.fetcher import Fetcher
-from replication.link.source_link import Counters
+from replication.link.link_logs import Counters
 from replication.states import LogState
 from replication.target.mirror import MirrorPartition
 from topologies.model import Priority
@@ -107,8 +107,8 @@ class Sink:
         self.stopped.append((state, cause))
 
 
-class FakeLink:
-    """A link as its fetchers see it, with its rules; records what fetchers report to it.
+class FakeLinkLogs:
+    """The logs of a link as its fetchers see them, with the link's rules; records what fetchers report.
 
     Attributes:
         troubles: Logs that the source cannot give: log, state, cause.
@@ -133,6 +133,7 @@ class FakeLink:
         self.counters = Counters()
         self.ends: dict[TopicPartition, int] = {}
         self.unserved: dict[TopicPartition, int] = {}
+        self.relist = asyncio.Event()
         self.rules = cast(SourceRules, self)
         self.troubles: list[tuple[TopicPartition, LogState, str]] = []
         self.beyond: list[tuple[TopicPartition, SourceReach]] = []

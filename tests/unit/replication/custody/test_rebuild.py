@@ -46,7 +46,10 @@ class Site:
         ledger = SimpleNamespace(custody=self.view, returned=self.returned, splits={})
         self.troubles: dict[TP, LogTrouble] = {}  # of the link
         source_link = SimpleNamespace(
-            name=LINK, cluster=source, is_up=True, cut_off={}, beyond={}, troubles=self.troubles
+            name=LINK,
+            cluster=source,
+            is_up=True,
+            logs=SimpleNamespace(cut_off={}, beyond={}, troubles=self.troubles),
         )
         catalog = SimpleNamespace(priority=lambda _topic: Priority.NORMAL)
         self.rebuilder = Rebuilder(

@@ -23,12 +23,12 @@ from fairlead.kafka.protocol.record import NewRecord
 from fairlead.kafka.protocol.types import FetchedPartition, TopicPartition
 from replication.batch.prepared import GAP_KEY, POSITION_KEY, Gap, PreparedBatch
 from replication.catalog import EVERYTHING, SourceReach
-from replication.link import fetcher as fetcher_module
+from replication.link import fetch_state
 from replication.link.fetcher import Fetcher
 from replication.states import LogState
 from replication.target.mirror import LastBatch, MirrorPartition
 from tests.support.batches import seal
-from tests.support.replication.scripted import LOG, NOTHING, FakeLink, Sink, Source
+from tests.support.replication.scripted import LOG, NOTHING, FakeLinkLogs, Sink, Source
 from tests.support.replication.source_logs import NOW, Made, body
 from tests.support.replication.source_logs import stored as kept
 from topologies.model import Priority
@@ -69,7 +69,7 @@ async def test_a_source_that_grows_while_it_is_asked_is_no_divergence() -> None:
         FetchedPartition(0, 6, 6, 0, (), memoryview(bytearray(batch + following))),
         end=5,
     )
-    sink, link = Sink(), FakeLink()
+    sink, link = Sink(), FakeLinkLogs()
     fetcher = Fetcher(link, Priority.CONTROL, source, sink)  # type: ignore[arg-type]
     replica = MirrorPartition(LOG, Priority.CONTROL)
     replica.set_end(5, LastBatch(header.producer_id, 1, 0, 1, header.crc), 0)
@@ -102,7 +102,7 @@ async def test_a_log_that_is_given_up_while_the_source_is_asked_about_another_is
         FetchedPartition(0, 2, 2, 0, (), memoryview(bytearray(batch))),
         end=1,
     )
-    fetcher = Fetcher(FakeLink(), Priority.CONTROL, source, Sink())  # type: ignore[arg-type]
+    fetcher = Fetcher(FakeLinkLogs(), Priority.CONTROL, source, Sink())  # type: ignore[arg-type]
     for log in (LOG, OTHER):
         replica = MirrorPartition(log, Priority.CONTROL)
         replica.set_end(2, LastBatch(parse_header(batch).producer_id, 1, 0, 1, 0), 0)
@@ -120,7 +120,7 @@ async def test_a_source_is_given_up_only_when_all_that_counts_of_it_is_stored(
     Records before a seizure, or before those that the source may not write, belong to the log. Appending them fails at
     first, after the fetcher has reached the invalid ones.
     """
-    monkeypatch.setattr(fetcher_module, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(fetch_state, "PAUSE_SECONDS", 0.0)
     taken, left = stored(0, b"marker"), stored(1, b"a", b"b")
     found = asyncio.Event()
 
@@ -141,7 +141,7 @@ async def test_a_source_is_given_up_only_when_all_that_counts_of_it_is_stored(
                 replica.set_end(1, LastBatch(header.producer_id, 1, 0, 0, header.crc), 0)
             return True
 
-    class Told(FakeLink):
+    class Told(FakeLinkLogs):
         def mark_cut_off(self, tp: TopicPartition, seizure: Seizure) -> None:
             super().mark_cut_off(tp, seizure)
             found.set()
@@ -174,7 +174,7 @@ def fetcher_of(
     start: str = "earliest",
     priority: Priority = Priority.CONTROL,
 ) -> Fetcher:
-    class Told(FakeLink):
+    class Told(FakeLinkLogs):
         def stop_log(self, tp: TopicPartition, state: LogState, cause: str, hint: str = "") -> None:
             troubles.append(state)
 
@@ -194,7 +194,7 @@ async def test_a_batch_that_cannot_be_read_stops_its_own_log_only(changed: dict[
         FetchedPartition(0, 2, 2, 0, (), memoryview(unreadable)),
         end=2,
     )
-    sink, link = Storing(sound), FakeLink(reach=reach)
+    sink, link = Storing(sound), FakeLinkLogs(reach=reach)
     await follow_behind(None, source, sink, link)
     assert [(step.base, step.stop) for step in sink.steps] == [(0, 1)]
     assert [(tp, state) for tp, state, _ in link.troubles] == [(LOG, LogState.QUARANTINED)]
@@ -217,7 +217,7 @@ async def test_a_batch_with_a_damaged_header_is_passed_where_an_operator_skips_i
         FetchedPartition(0, 4, 4, 0, (), memoryview(bytearray(following))),
         end=4,
     )
-    sink, link = Storing(sound), FakeLink(reach=reach, skipped=(1, 3))
+    sink, link = Storing(sound), FakeLinkLogs(reach=reach, skipped=(1, 3))
     await follow_behind(None, source, sink, link)
     assert [(step.base, step.stop) for step in sink.steps] == [(0, 1), (1, 3), (3, 4)]
     assert link.troubles == [] and source.positions[-2] == 3
@@ -236,7 +236,7 @@ async def test_a_skipped_batch_that_claims_more_offsets_than_it_has_is_passed(ot
         FetchedPartition(0, 5, 5, 0, (), memoryview(far + third + fourth)),
         end=5,
     )
-    sink, link = Sink(), FakeLink(skipped=(1, 3))
+    sink, link = Sink(), FakeLinkLogs(skipped=(1, 3))
     await follow_behind(stored(0, b"m"), source, sink, link)
     assert link.troubles == []
     assert [(step.base, step.stop) for step in sink.steps] == [(1, 3), (3, 4), (4, 5)]
@@ -251,7 +251,7 @@ async def test_a_skipped_batch_that_claims_more_offsets_than_it_has_is_passed_af
         FetchedPartition(0, 4, 4, 0, (), memoryview(far + third)),
         end=4,
     )
-    sink, link = Sink(), FakeLink(skipped=(1, 3))
+    sink, link = Sink(), FakeLinkLogs(skipped=(1, 3))
     fillers = stored(1, b"f", b"g")
     sink.batch = fillers
     await follow_behind(fillers, source, sink, link)
@@ -270,7 +270,7 @@ async def test_a_skip_passes_only_the_batches_that_it_names() -> None:
         FetchedPartition(0, 4, 4, 0, (), memoryview(other)),
         end=4,
     )
-    sink, link = Sink(), FakeLink(skipped=(1, 3))
+    sink, link = Sink(), FakeLinkLogs(skipped=(1, 3))
     await follow_behind(stored(0, b"m"), source, sink, link)
     assert sink.steps == []
     assert [(tp, state) for tp, state, _ in link.troubles] == [(LOG, LogState.QUARANTINED)]
@@ -286,7 +286,7 @@ async def test_a_log_that_begins_with_a_batch_that_cannot_be_read_is_told() -> N
         end=6,
         begins=5,
     )
-    sink, link = Sink(), FakeLink()
+    sink, link = Sink(), FakeLinkLogs()
     sink.only_fillers = True
     await follow_behind(None, source, sink, link)
     assert [(tp, state) for tp, state, _ in link.troubles] == [(LOG, LogState.QUARANTINED)]
@@ -303,7 +303,7 @@ async def test_a_damaged_batch_with_which_a_log_begins_is_passed_where_an_operat
         end=7,
         begins=5,
     )
-    sink, link = Sink(), FakeLink(skipped=(5, 6))
+    sink, link = Sink(), FakeLinkLogs(skipped=(5, 6))
     sink.only_fillers = True
     await follow_behind(None, source, sink, link)
     assert link.troubles == []
@@ -321,7 +321,7 @@ async def test_old_confirmations_that_the_source_has_deleted_are_not_missed() ->
         begins=5,
         log=log,
     )
-    sink, link = Sink(), FakeLink()
+    sink, link = Sink(), FakeLinkLogs()
     fetcher = Fetcher(link, Priority.CONTROL, source, sink)  # type: ignore[arg-type]
     replica, header = MirrorPartition(log, Priority.CONTROL), parse_header(last)
     replica.set_end(2, LastBatch(header.producer_id, 1, 0, 1, header.crc), 0)
@@ -345,7 +345,7 @@ async def test_an_offset_that_no_log_of_a_ship_reaches_makes_no_fillers(begins: 
     answer = FetchedPartition(0, 2**50 + 1, 2**50 + 1, begins, (), memoryview(bytearray(forged)))
     if begins:
         answer = FetchedPartition(OFFSET_OUT_OF_RANGE, -1, -1, -1, (), NOTHING)
-    source, sink, link = Far(answer, end=2**50 + 1, begins=begins, log=log), Sink(), FakeLink(start=start)
+    source, sink, link = Far(answer, end=2**50 + 1, begins=begins, log=log), Sink(), FakeLinkLogs(start=start)
     sink.only_fillers = True
     fetcher = Fetcher(link, Priority.CONTROL, source, sink)  # type: ignore[arg-type]
     replica = MirrorPartition(log, Priority.CONTROL)
@@ -373,7 +373,7 @@ async def test_a_batch_that_cannot_be_written_again_stops_its_log_once_what_is_b
         end=2,
     )
     sink = Storing(sound) if is_stored else Sink()
-    fetcher = Fetcher(FakeLink(), Priority.CONTROL, source, sink)  # type: ignore[arg-type]
+    fetcher = Fetcher(FakeLinkLogs(), Priority.CONTROL, source, sink)  # type: ignore[arg-type]
     replica = MirrorPartition(LOG, Priority.CONTROL)
     replica.set_end(0, None, 0)
     fetcher.follow(replica)
@@ -382,7 +382,7 @@ async def test_a_batch_that_cannot_be_written_again_stops_its_log_once_what_is_b
     assert [state for state, _ in sink.stopped] == [LogState.QUARANTINED] * is_stored
 
 
-async def follow_behind(last: bytes | None, source: Source, sink: Sink, link: FakeLink) -> None:
+async def follow_behind(last: bytes | None, source: Source, sink: Sink, link: FakeLinkLogs) -> None:
     """Follow a log whose last batch here is ``last``, or that is empty here, until the script has ended."""
     fetcher = Fetcher(link, Priority.CONTROL, source, sink)  # type: ignore[arg-type]
     replica = MirrorPartition(LOG, Priority.CONTROL)
@@ -411,7 +411,7 @@ async def test_an_append_that_was_under_way_proves_nothing_while_a_comparison_is
     control = kept(1, 1, [mark], producer=5, epoch=0, flags=TRANSACTIONAL | CONTROL)
     source, sink = Source(FetchedPartition(0, 2, 2, 0, (), memoryview(bytearray(control))), end=2), Sink()
     sink.batch = kept(1, 1, [Made(1, NOW, body(GAP_KEY, None, [(b"fairlead", b"filler")]))])
-    fetcher = Fetcher(FakeLink(), Priority.CONTROL, source, sink)  # type: ignore[arg-type]
+    fetcher = Fetcher(FakeLinkLogs(), Priority.CONTROL, source, sink)  # type: ignore[arg-type]
     replica = MirrorPartition(LOG, Priority.CONTROL)
     replica.set_end(2, LastBatch(FOREIGN_PRODUCER_ID, 0, 0, 1, 0), 0)
     fetcher.follow(replica)
@@ -430,7 +430,7 @@ async def test_a_log_that_no_broker_of_the_source_serves_is_shown_until_one_does
             return {} if len(seen) < 3 else await super().poll()
 
     seen: list[dict[TopicPartition, int]] = []
-    source, link = Late(end=0), FakeLink()
+    source, link = Late(end=0), FakeLinkLogs()
     await follow_behind(None, source, Sink(), link)
     assert seen == [{}, {LOG: LEADER_NOT_AVAILABLE}, {}]
     assert (link.troubles, source.followed) == ([], {LOG: 0})
@@ -445,7 +445,7 @@ async def test_a_source_that_answers_with_nothing_is_asked_where_it_ends(end: in
     source = Source(FetchedPartition(0, 1, 1, 0, (), NOTHING), end=end)
     if end == 2:
         source.answers.append(FetchedPartition(0, 3, 3, 0, (), memoryview(bytearray(last + following))))
-    sink, link = Sink(), FakeLink(is_origin=is_origin)
+    sink, link = Sink(), FakeLinkLogs(is_origin=is_origin)
     await follow_behind(last, source, sink, link)
     assert [state for _, state, _ in link.troubles] == [LogState.SOURCE_TRUNCATED] * (end == 1 and is_origin)
     assert sink.stopped == []
@@ -512,6 +512,16 @@ async def test_a_log_that_the_source_refuses_is_in_trouble_and_not_searched_for(
     fetcher.follow(MirrorPartition(LOG, Priority.CONTROL))
     await run_to_the_end(fetcher, source)
     assert (troubles, source.asked) == ([state], [])
+
+
+async def test_a_topic_that_its_source_rebuilds_after_a_seizure_is_listed_again_and_not_in_trouble() -> None:
+    """The link follows the new topic once it has listed it."""
+    source, sink = Source(FetchedPartition(UNKNOWN_TOPIC_ID, -1, -1, -1, (), NOTHING), end=5), Sink()
+    logs = FakeLinkLogs(seizures=[Seizure(18, 1, "singapore")])
+    fetcher = Fetcher(logs, Priority.CONTROL, source, sink)  # type: ignore[arg-type]
+    fetcher.follow(MirrorPartition(LOG, Priority.CONTROL))
+    await run_to_the_end(fetcher, source)
+    assert (logs.troubles, source.followed, logs.relist.is_set()) == ([], {}, True)
 
 
 @pytest.mark.parametrize(
@@ -642,7 +652,7 @@ async def test_what_a_source_may_not_write_is_not_handed_on_and_told_once_nothin
     told, reach = [], SourceReach(1, 6)
     sink = Storing(fine)
 
-    class Told(FakeLink):
+    class Told(FakeLinkLogs):
         def refuse_log(self, tp: TopicPartition, reach: SourceReach, problem: str) -> None:
             told.append((len(sink.steps), tp, reach))
 

@@ -21,7 +21,7 @@ from replication.batch.prepare import prepare_batches
 from replication.batch.prepared import POSITION_KEY, Gap, PreparedBatch
 from replication.batch.rebuild import MAX_FILLER, fillers
 from replication.link.fetcher import Fetcher
-from replication.link.source_link import SourceLink
+from replication.link.link_logs import LinkLogs
 from replication.states import LogState
 from replication.target import appender as appender_module
 from replication.target.appender import TargetAppender
@@ -29,7 +29,7 @@ from replication.target.gaps import positions
 from replication.target.mirror import Feed, MirrorPartition
 from tests.support.kafka.fake_broker import until
 from tests.support.replication.broker import Broker, running
-from tests.support.replication.scripted import FakeLink, Source
+from tests.support.replication.scripted import FakeLinkLogs, Source
 from tests.support.replication.source_logs import NOW, Made, SourceLog, body
 from tests.support.replication.source_logs import stored as kept
 from topologies.model import Priority
@@ -72,7 +72,7 @@ async def following(source: Source, broker: Broker, start: str) -> AsyncIterator
     async with running(broker) as appender:
         replica = appender.replica(LOG, Priority.NORMAL)
         await appender.load_ends([replica])
-        link = cast(SourceLink, FakeLink("a->b", start=start))
+        link = cast(LinkLogs, FakeLinkLogs("a->b", start=start))
         fetcher = Fetcher(link, Priority.NORMAL, cast(Cluster, source), appender)
         fetcher.follow(replica)
         task = asyncio.create_task(fetcher.run())

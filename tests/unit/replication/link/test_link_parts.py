@@ -256,15 +256,15 @@ class Lost:
 def test_a_log_that_the_source_does_not_serve_is_unavailable_until_the_link_is_lost() -> None:
     """Then the link itself says why nothing comes."""
     source_link, tp = link_from_a_ship(), TopicPartition("alerts.x")
-    source_link.show_unserved(tp, LEADER_NOT_AVAILABLE)
-    first = source_link.unserved[tp]
+    source_link.logs.show_unserved(tp, LEADER_NOT_AVAILABLE)
+    first = source_link.logs.unserved[tp]
     assert (first.state, first.link) == (LogState.UNAVAILABLE, source_link.name)
     assert "LEADER_NOT_AVAILABLE" in first.cause
-    source_link.show_unserved(tp, NETWORK_EXCEPTION)
-    assert source_link.unserved[tp].since == first.since
-    assert "NETWORK_EXCEPTION" in source_link.unserved[tp].cause
+    source_link.logs.show_unserved(tp, NETWORK_EXCEPTION)
+    assert source_link.logs.unserved[tp].since == first.since
+    assert "NETWORK_EXCEPTION" in source_link.logs.unserved[tp].cause
     source_link._on_lost()  # noqa: SLF001
-    assert not source_link.unserved
+    assert not source_link.logs.unserved
 
 
 async def test_nothing_is_followed_while_the_connection_closes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -412,19 +412,19 @@ def test_a_source_that_goes_beyond_its_right_is_left_alone_until_the_right_is_an
     box, other = TopicPartition("containers.BIGU1000010"), TopicPartition("alerts.x")
     custody, changes, reach = CustodyView(), PlanChanges(), SourceReach(4)
     custody.apply(granted(4, "duck-star"))
-    source_link = link_from_a_ship(custody=custody, changes=changes)
-    assert source_link.may_give(box)
+    logs = link_from_a_ship(custody=custody, changes=changes).logs
+    assert logs.may_give(box)
     for _ in range(2):
-        source_link.refuse_log(box, reach, "the batch at offset 9 is of term 7")
-    assert (source_link.may_give(box), source_link.may_give(other), changes.take()) == (False, True, {box.topic})
-    (shown,) = (trouble for _, trouble in source_link.beyond.values())
+        logs.refuse_log(box, reach, "the batch at offset 9 is of term 7")
+    assert (logs.may_give(box), logs.may_give(other), changes.take()) == (False, True, {box.topic})
+    (shown,) = (trouble for _, trouble in logs.beyond.values())
     assert (shown.state, shown.link) == (LogState.UNAVAILABLE, "duck-star->tokyo:berthed")
     assert "offset 9 is of term 7" in shown.cause and "nothing more is copied from duck-star" in shown.cause
-    source_link.refuse_log(box, reach, "the same again")
+    logs.refuse_log(box, reach, "the same again")
     assert changes.take() == set()
     custody.apply(granted(7, "duck-star"))
-    assert source_link.may_give(box)
-    assert source_link.beyond == {}
+    assert logs.may_give(box)
+    assert logs.beyond == {}
 
 
 def test_a_log_that_is_tried_again_and_again_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -432,12 +432,12 @@ def test_a_log_that_is_tried_again_and_again_is_told_once(caplog: pytest.LogCapt
     tp, changes = TopicPartition("alerts.x"), PlanChanges()
     source_link = link_from_a_ship(changes=changes)
     for _ in range(3):
-        source_link.stop_log(tp, LogState.UNAVAILABLE, "refused")
-        assert (changes.take(), source_link.may_give(tp)) == ({tp.topic}, False)
+        source_link.logs.stop_log(tp, LogState.UNAVAILABLE, "refused")
+        assert (changes.take(), source_link.logs.may_give(tp)) == ({tp.topic}, False)
         source_link.retry_unavailable()
-        assert (changes.take(), source_link.may_give(tp)) == ({tp.topic}, True)
+        assert (changes.take(), source_link.logs.may_give(tp)) == ({tp.topic}, True)
     assert [record.message for record in caplog.records] == ["alerts.x unavailable: refused"]
-    source_link.stop_log(tp, LogState.DIVERGED, "two batches at 3")
+    source_link.logs.stop_log(tp, LogState.DIVERGED, "two batches at 3")
     assert len(caplog.records) == 2
 
 

@@ -26,7 +26,7 @@ from replication.batch.prepared import Gap, PreparedBatch, RejectedBatch
 from replication.batch.rebuild import fence, fillers
 from replication.link.fetch_state import tail_mismatch
 from replication.link.fetcher import Fetcher
-from replication.link.source_link import SourceLink
+from replication.link.link_logs import LinkLogs
 from replication.states import LogState
 from replication.target import appender as examiner
 from replication.target.appender import TargetAppender
@@ -34,7 +34,7 @@ from replication.target.log_reader import read_tails
 from replication.target.mirror import LastBatch, MirrorPartition
 from tests.support.batches import foreign_batch
 from tests.support.replication.broker import NOT_LEADER, Broker, running
-from tests.support.replication.scripted import NOTHING, FakeLink, Source
+from tests.support.replication.scripted import NOTHING, FakeLinkLogs, Source
 from tests.support.replication.source_logs import NOW, Made, SourceLog, body
 from tests.support.replication.source_logs import stored as kept
 from topologies.model import Priority
@@ -55,7 +55,7 @@ def answer(records: bytes, end: int) -> FetchedPartition:
 
 
 def fetcher_of(source: Source, appender: TargetAppender) -> Fetcher:
-    return Fetcher(cast(SourceLink, FakeLink("a->b")), Priority.NORMAL, cast(Cluster, source), appender)
+    return Fetcher(cast(LinkLogs, FakeLinkLogs("a->b")), Priority.NORMAL, cast(Cluster, source), appender)
 
 
 async def follow(broker: Broker, *answers: FetchedPartition, end: int) -> MirrorPartition:

@@ -25,9 +25,9 @@ from fairlead.kafka.protocol.types import FetchedPartition, ProduceResult, Topic
 from replication.batch.prepare import prepare_batches
 from replication.batch.prepared import POSITION_KEY, Gap, PreparedBatch
 from replication.batch.rebuild import fillers
-from replication.link import fetcher as fetcher_module
+from replication.link import fetch_state
 from replication.link.fetcher import Fetcher
-from replication.link.source_link import Elsewhere, SourceLink
+from replication.link.link_logs import Elsewhere, LinkLogs
 from replication.link.start import brought_first
 from replication.states import LogState
 from replication.target import appender as appender_module
@@ -36,7 +36,7 @@ from replication.target.mirror import MirrorPartition
 from tests.support.batches import foreign_batch
 from tests.support.examples import examples
 from tests.support.replication.broker import Broker, running
-from tests.support.replication.scripted import FakeLink
+from tests.support.replication.scripted import FakeLinkLogs
 from topologies.model import Priority
 
 LOG = TopicPartition("alerts.tokyo")
@@ -47,7 +47,7 @@ NOT_ENOUGH_REPLICAS = 19
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(appender_module, "BACKOFF", (0.0,))
-    monkeypatch.setattr(fetcher_module, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(fetch_state, "PAUSE_SECONDS", 0.0)
 
 
 def ordinary(stop: int, word: bytes, per: int = 1) -> list[bytes]:
@@ -159,7 +159,7 @@ class Site:
     def _fetcher(self, appender: TargetAppender, source: Source, elsewhere: Elsewhere) -> Fetcher:
         target = self
 
-        class Knowing(FakeLink):
+        class Knowing(FakeLinkLogs):
             def stop_log(self, tp: TopicPartition, state: LogState, cause: str, hint: str = "") -> None:
                 target.troubles.append(state)
                 fetcher.unfollow(tp)
@@ -168,7 +168,7 @@ class Site:
                 return await elsewhere(logs)
 
         link = Knowing(f"source {self.sources.index(source)}")
-        fetcher = Fetcher(cast(SourceLink, link), self.priority, cast(Cluster, source), appender)
+        fetcher = Fetcher(cast(LinkLogs, link), self.priority, cast(Cluster, source), appender)
         return fetcher
 
     def _others(self, source: Source) -> Elsewhere:
@@ -270,7 +270,7 @@ async def test_a_source_that_is_bringing_a_log_is_not_asked_again_and_again(monk
 
     The answers would use its link's time, and delay that link's other logs.
     """
-    monkeypatch.setattr(fetcher_module, "PAUSE_SECONDS", 0.02)
+    monkeypatch.setattr(fetch_state, "PAUSE_SECONDS", 0.02)
     log = ordinary(500, b"v")
     late, whole = Source(log, start=490), Source(log, at_once=1)
     async with following(late, whole) as target:

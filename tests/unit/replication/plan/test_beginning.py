@@ -104,14 +104,22 @@ async def test_a_log_whose_last_batch_the_source_does_not_return_holds_up_no_oth
 class Link:
     """A link as the planner sees it."""
 
-    def __init__(self, topology: Topology, name: str, source: Source | None, **what: Any) -> None:
+    def __init__(
+        self,
+        topology: Topology,
+        name: str,
+        source: Source | None,
+        *,
+        has: bool = True,
+        may_give: bool = True,
+        **what: Any,
+    ) -> None:
         (self.link,) = [each for each in topology.directed_links() if each.name == name]
         self.name = name
         self.cluster = source
         self.is_up = source is not None
         self.is_coming = False
-        self.topics = {LOG.topic: 1}
-        self.may_give = lambda _: True
+        self.logs = SimpleNamespace(topics={LOG.topic: 1} if has else {}, may_give=lambda _: may_give)
         vars(self).update(what)
 
 
@@ -162,8 +170,8 @@ async def test_a_source_that_does_not_answer_is_waited_for_until_that_is_noticed
 @pytest.mark.parametrize(
     "what",
     [
-        {"topics": {}},
-        {"may_give": lambda _: False},
+        {"has": False},
+        {"may_give": False},
     ],
     ids=["has it not", "may not give it"],
 )

@@ -235,7 +235,10 @@ def test_a_topic_gets_the_partitions_of_a_source_only_where_they_follow() -> Non
     Any other source may have any number of partitions.
     """
     holder, other = (
-        cast(SourceLink, SimpleNamespace(link=name, cluster=name + "'s", topics=dict.fromkeys("tu", count)))
+        cast(
+            SourceLink,
+            SimpleNamespace(link=name, cluster=name + "'s", logs=SimpleNamespace(topics=dict.fromkeys("tu", count))),
+        )
         for name, count in (("holder", 3), ("other", 50))
     )
     t, u = TopicPartition("t"), TopicPartition("u")

@@ -226,7 +226,7 @@ class Act:
             case Kind.GRANTED:
                 world.grant(self.box, self.to, self.number)
             case Kind.REFUSED_AT_SOURCE:
-                link.stop_log(tp, LogState.UNAVAILABLE, "refused")
+                link.logs.stop_log(tp, LogState.UNAVAILABLE, "refused")
             case Kind.RETRIED:
                 world.planner._survey.retry_unavailable(world.appender)  # noqa: SLF001
             case Kind.STOPPED_HERE:
@@ -240,12 +240,12 @@ class Act:
                 world.appender.missing_topics.add(topic)
                 world.changes.add([topic])
             case Kind.END_SEEN:
-                link.ends[tp] = self.number
+                link.logs.ends[tp] = self.number
                 world.changes.add([topic])
             case Kind.CUT_OFF:
-                link.mark_cut_off(tp, Seizure(self.number, 3, self.to))
+                link.logs.mark_cut_off(tp, Seizure(self.number, 3, self.to))
             case Kind.BEYOND:
-                link.refuse_log(tp, link.rules.reach(topic), "the next batch is of another's term")
+                link.logs.refuse_log(tp, link.rules.reach(topic), "the next batch is of another's term")
             case Kind.PROMOTED if topic.startswith("orders"):
                 world.order(OverrideKind.PROMOTE, None, topic)
             case Kind.RESTORED if topic.startswith("orders"):
@@ -364,7 +364,7 @@ async def test_an_unavailable_log_is_retried_once_the_plan_has_stopped_it(*, at_
     link.list_topics()
     await world.settle()
     if at_source:
-        link.stop_log(tp, LogState.UNAVAILABLE, "refused")
+        link.logs.stop_log(tp, LogState.UNAVAILABLE, "refused")
     else:
         world.appender.stop_log(world.appender.replicas[tp], LogState.UNAVAILABLE, "refused")
     (fetcher,) = [each for each in link.fetchers if tp in each.logs]
@@ -373,23 +373,23 @@ async def test_an_unavailable_log_is_retried_once_the_plan_has_stopped_it(*, at_
     assert tp not in fetcher.logs
     world.planner._survey.retry_unavailable(world.appender)  # noqa: SLF001
     await world.settle()
-    assert tp in fetcher.logs and not link.troubles and not [*world.appender.troubles()]
+    assert tp in fetcher.logs and not link.logs.troubles and not [*world.appender.troubles()]
 
 
 async def test_a_writer_that_lost_records_is_followed_until_its_link_says_so() -> None:
     """It has fewer records than another source. Unless it is asked for the copy's last batch, nobody is told."""
     world, tp = World(), TopicPartition("orders.tokyo")
     tokyo, singapore = world.links["tokyo"], world.links["singapore"]
-    world.ends[tp] = singapore.ends[tp] = 110
+    world.ends[tp] = singapore.logs.ends[tp] = 110
     singapore.there = {tp.topic: 1}
     singapore.list_topics()
     await world.settle()
     assert singapore.fetched == {tp}
-    tokyo.there, tokyo.ends[tp] = {tp.topic: 1}, 50
+    tokyo.there, tokyo.logs.ends[tp] = {tp.topic: 1}, 50
     tokyo.list_topics()
     await world.settle()
     assert (tokyo.fetched, singapore.fetched) == ({tp}, set())
-    tokyo.stop_log(tp, LogState.SOURCE_TRUNCATED, "it ends at 50")
+    tokyo.logs.stop_log(tp, LogState.SOURCE_TRUNCATED, "it ends at 50")
     await world.settle()
     assert (tokyo.fetched, singapore.fetched) == (set(), {tp})
 
@@ -400,14 +400,14 @@ async def test_a_log_that_its_writer_does_not_serve_comes_from_another_source_un
     """
     world, tp = World(), TopicPartition("orders.tokyo")
     tokyo, singapore = world.links["tokyo"], world.links["singapore"]
-    singapore.ends[tp] = 200
+    singapore.logs.ends[tp] = 200
     for link in (tokyo, singapore):
         link.there = {tp.topic: 1}
         link.list_topics()
     await world.settle()
     assert (tokyo.fetched, singapore.fetched) == ({tp}, set())
     assert world.planner.is_served(tp)
-    tokyo.show_unserved(tp, LEADER_NOT_AVAILABLE)
+    tokyo.logs.show_unserved(tp, LEADER_NOT_AVAILABLE)
     assert not world.planner.is_served(tp)
     await world.settle()
     for _ in range(3):  # also as further plans see it
@@ -415,15 +415,15 @@ async def test_a_log_that_its_writer_does_not_serve_comes_from_another_source_un
         assert world.planner.is_served(tp)
         world.changes.add([tp.topic])
         await world.settle()
-    singapore.show_unserved(tp, LEADER_NOT_AVAILABLE)
+    singapore.logs.show_unserved(tp, LEADER_NOT_AVAILABLE)
     await world.settle()
     assert (tokyo.fetched, singapore.fetched) == ({tp}, {tp})
     assert not world.planner.is_served(tp)
-    tokyo.show_served(tp)
-    singapore.show_served(tp)
+    tokyo.logs.show_served(tp)
+    singapore.logs.show_served(tp)
     await world.settle()
     assert (tokyo.fetched, singapore.fetched) == ({tp}, set())
-    assert not tokyo.unserved and not singapore.unserved
+    assert not tokyo.logs.unserved and not singapore.logs.unserved
 
 
 async def test_a_topic_that_its_source_made_again_before_it_was_copied_is_followed() -> None:
@@ -434,9 +434,9 @@ async def test_a_topic_that_its_source_made_again_before_it_was_copied_is_follow
     link.list_topics()
     await world.settle()
     for log in (tp, TopicPartition("orders.b")):
-        link.stop_log(log, LogState.SOURCE_RECREATED, "made again")
+        link.logs.stop_log(log, LogState.SOURCE_RECREATED, "made again")
     await world.settle()
-    assert link.troubles.keys() == {TopicPartition("orders.b")}
+    assert link.logs.troubles.keys() == {TopicPartition("orders.b")}
     link.there = {"orders.a": 1}
     link.list_topics()
     await world.settle()
@@ -453,10 +453,10 @@ async def test_a_topic_that_its_source_made_again_with_more_partitions_is_not_fo
     link.there = {"orders.a": 4}
     logs = {TopicPartition("orders.a", n) for n in range(4)}
     for log in logs:
-        link.stop_log(log, LogState.SOURCE_RECREATED, "made again")
+        link.logs.stop_log(log, LogState.SOURCE_RECREATED, "made again")
     link.list_topics()
     await world.settle()
-    assert link.troubles.keys() == logs and not link.fetched & logs
+    assert link.logs.troubles.keys() == logs and not link.fetched & logs
 
 
 async def test_a_promoted_topic_gets_no_partitions_that_its_old_writer_adds() -> None:
@@ -594,7 +594,7 @@ async def test_everything_is_planned_again_after_some_time(monkeypatch: pytest.M
         link.list_topics()
         await asyncio.to_thread(until, lambda: world.planner.mirroring == 1, "the first plan")
         world.changes.take()
-        link.topics = {BOXES[1]: 1}  # nobody adds it to the changes
+        link.logs.topics = {BOXES[1]: 1}  # nobody adds it to the changes
         wanted = {TopicPartition(BOXES[1])}
         await asyncio.to_thread(until, lambda: set(world.planner._followed) == wanted, "the other plan")  # noqa: SLF001
     finally:
@@ -621,7 +621,7 @@ async def test_a_log_that_is_retried_before_the_plan_has_seen_its_trouble_is_beg
         fetcher.logs.discard(tp)
 
     monkeypatch.setattr(fetcher, "unfollow", give_up)
-    link.stop_log(log, LogState.QUARANTINED, "bad bytes")
+    link.logs.stop_log(log, LogState.QUARANTINED, "bad bytes")
     world.ledger.overrides.apply(Override(OverrideKind.RETRY, NOW, "operator", log=str(log)))
     world.changes.add_all()
     await world.settle()

@@ -33,7 +33,7 @@ class Link:
         self.link = SimpleNamespace(from_=name.partition("->")[0])
         self.is_up = up
         self.cluster: Link | None = self
-        self.ends: dict[TopicPartition, int] = {}
+        self.logs = SimpleNamespace(ends={})
         self.end = end
         self.asked: list[TopicPartition] = []
         self.forgiven = 0
@@ -84,7 +84,7 @@ async def test_a_source_that_has_more_changes_the_plan(end: int, changes: set[st
     first, second = Link("a->t"), Link("b->t", end=end)
     world = World(first, second)
     assert await world.look() == 1
-    assert (first.asked, second.asked, second.ends) == ([], [LOG], {LOG: end})
+    assert (first.asked, second.asked, second.logs.ends) == ([], [LOG], {LOG: end})
     assert world.changes.take() == changes
 
 
@@ -93,7 +93,7 @@ async def test_what_a_source_may_not_give_is_no_more() -> None:
     second = Link("ship->t", end=90, reach=SourceReach(3, 5))
     world = World(Link("a->t"), second)
     await world.look()
-    assert (second.ends, world.changes.take()) == ({LOG: 5}, set())
+    assert (second.logs.ends, world.changes.take()) == ({LOG: 5}, set())
 
 
 @pytest.mark.parametrize("other", [None, Link("b->t", up=False, end=9)], ids=["no other", "the other is down"])
@@ -119,7 +119,7 @@ async def test_a_source_that_goes_away_meanwhile_changes_nothing(away: bool) -> 
         second.cluster = None
     world = World(Link("a->t"), second)
     await world.look()
-    assert (second.ends, world.changes.take()) == ({}, set())
+    assert (second.logs.ends, world.changes.take()) == ({}, set())
 
 
 @pytest.mark.parametrize(("state", "stays"), [(LogState.UNAVAILABLE, False), (LogState.DIVERGED, True)])
