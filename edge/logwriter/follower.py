@@ -115,7 +115,7 @@ class LogFollower:
                 continue
             if content.error_code:
                 raise broker_error(content.error_code, tp)
-            records, after = decode_fetched(tp, content, position)
+            records, after = decode_fetched(tp, content, position, left_out=False)
             for record in records:
                 if record.offset >= end:
                     break

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 
 from edge.logwriter.retry import FIRST_DELAY, retry_transient
 from fairlead.kafka.client.cluster import Cluster
-from fairlead.kafka.client.reader import decode_fetched, read_log
+from fairlead.kafka.client.reader import decode_fetched, is_empty, read_log
 from fairlead.kafka.protocol.errors import OFFSET_OUT_OF_RANGE, BrokerError, CorruptBatch, WireError, broker_error
 from fairlead.kafka.protocol.record import Record
 from fairlead.kafka.protocol.types import TP
@@ -201,6 +201,7 @@ class TailReader:
             answers = await self._cluster.fetch(
                 positions, max_bytes=_REQUEST_BYTES, partition_max_bytes=_PARTITION_BYTES, seconds=seconds
             )
+            left_out = not is_empty(answers)
             for tp, answer in answers.items():
                 if answer.error_code:
                     failed[tp.topic] = broker_error(answer.error_code, tp)
@@ -209,7 +210,7 @@ class TailReader:
                 tail = tails[tp.topic]
                 position = positions[tp]
                 try:
-                    records, position = decode_fetched(tp, answer, position)
+                    records, position = decode_fetched(tp, answer, position, left_out=left_out)
                 except CorruptBatch as error:  # the others are whole
                     failed[tp.topic] = error
                     del positions[tp]

@@ -19,7 +19,7 @@ from fairlead.custody.ledger import Told
 from fairlead.custody.view import CustodyView, SplitCustodyError
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.client.fetch_session import FetchSession
-from fairlead.kafka.client.reader import readable
+from fairlead.kafka.client.reader import is_empty, lacks_batch, readable
 from fairlead.kafka.convention import is_data, received_ms
 from fairlead.kafka.protocol.batch import split
 from fairlead.kafka.protocol.errors import (
@@ -30,7 +30,7 @@ from fairlead.kafka.protocol.errors import (
     broker_error,
 )
 from fairlead.kafka.protocol.record import Record
-from fairlead.kafka.protocol.types import TopicPartition
+from fairlead.kafka.protocol.types import FetchedPartition, TopicPartition
 from fairlead.names import parse_log
 from fairlead.records import UNREADABLE, decoder
 from fairlead.records.custody import CustodyEntry, ReturnEntry, ledger_entries
@@ -156,7 +156,7 @@ class Ledger:
                 for tp, part in (await session.poll(max_wait_ms=POLL_MS)).items():
                     if part.error_code:
                         self._reread(tp, broker_error(part.error_code, tp).what)
-                    elif self._apply_whole(tp, part.records):
+                    elif self._apply_whole(tp, part):
                         session.set(tp, self._positions[tp])
                     elif tp in self._damaged:
                         session.forget(tp)
@@ -167,11 +167,11 @@ class Ledger:
         finally:
             await session.close()
 
-    def _apply_whole(self, tp: TopicPartition, records: memoryview) -> bool:
+    def _apply_whole(self, tp: TopicPartition, part: FetchedPartition, *, left_out: bool = True) -> bool:
         """Apply records. A damaged batch stops its own log only: no order and no entry is passed unread, and a broker
         that has it whole may become the leader."""
         try:
-            moved = self._apply_records(tp, records)
+            moved = self._apply_records(tp, part, left_out=left_out)
         except CorruptBatch as error:
             if tp not in self._damaged:
                 log.warning("%s is not read beyond offset %d: %s", tp, self._positions[tp], error.what)
@@ -274,17 +274,18 @@ class Ledger:
             answer = await cluster.fetch(
                 {tp: self._positions[tp] for tp in first}, max_wait_ms=POLL_MS, partition_max_bytes=AT_ONCE
             )
+            left_out = not is_empty(answer)
             for tp, part in answer.items():
                 if part.error_code:
                     self._put_off(tp, broker_error(part.error_code, tp))
                     unread.add(tp)
                 elif not self._may_wait(tp) and tp.topic != ORDERS_TOPIC:
                     try:
-                        self._apply_records(tp, part.records)
+                        self._apply_records(tp, part, left_out=left_out)
                     except CorruptBatch as error:
                         self._note_unread(tp, error)
                         raise
-                elif not self._apply_whole(tp, part.records) and tp in self._damaged:
+                elif not self._apply_whole(tp, part, left_out=left_out) and tp in self._damaged:
                     damaged.add(tp)
             left = {tp: end for tp, end in left.items() if tp not in unread | damaged and self._positions[tp] < end}
         for tp in unread:
@@ -304,11 +305,17 @@ class Ledger:
         """Return whether a log that cannot be read may be read later."""
         return self.ready.is_set() or tp.topic in self._position_logs
 
-    def _apply_records(self, tp: TopicPartition, records: memoryview) -> bool:
+    def _apply_records(self, tp: TopicPartition, part: FetchedPartition, *, left_out: bool) -> bool:
+        """Apply a log's part of an answer, which may lack its records (``left_out``, as for ``decode_fetched``). Return
+        whether there were any.
+
+        Raises:
+            CorruptBatch: a batch is damaged; what comes before it is applied.
+        """
         changed: set[str] = set()
         ordered, before = False, self._positions[tp]
         try:
-            for record in self._records(tp, records):
+            for record in self._records(tp, part.records):
                 self._positions[tp] = record.offset + 1
                 if record.value is None or not is_data(record):
                     continue
@@ -325,6 +332,8 @@ class Ledger:
                 self._changes.add_all()
             if changed:
                 self._changes.add(changed)
+        if self._positions[tp] == before and not left_out and part.high_watermark > before:
+            raise lacks_batch(tp, part, before)
         return self._positions[tp] > before
 
     def _apply_record(self, tp: TopicPartition, record: Record, value: bytes) -> Iterator[str]:

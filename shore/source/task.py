@@ -21,6 +21,7 @@ from pyspark.sql.datasource import InputPartition
 
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.client.connection import backoff
+from fairlead.kafka.client.reader import is_empty, lacks_batch
 from fairlead.kafka.columnar import Stretch, stretch
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.errors import (
@@ -113,7 +114,7 @@ class RangeReader:
             )
             room = sum(len(answer.records) for answer in answers.values()) + portion <= MOST_BYTES
             moved: list[TopicPartition] = []
-            starved = False
+            nothing, starved = is_empty(answers), False
             for log, answer in answers.items():
                 before = self._positions.get(log)
                 if before is None:
@@ -130,6 +131,8 @@ class RangeReader:
                     moved.append(log)
                     self._silent_since.pop(log, None)
                 elif answer.high_watermark > before:  # the log has records, but the answer has none of them
+                    if nothing:
+                        raise lacks_batch(log, answer, before)
                     starved = room
                 else:
                     self._check_silence(log, answer)

@@ -12,7 +12,7 @@ from typing import Final
 
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.client.connection import backoff
-from fairlead.kafka.client.reader import batches_of
+from fairlead.kafka.client.reader import batches_of, is_empty, lacks_batch
 from fairlead.kafka.convention import PRODUCER_ID, is_ours, marker_offset, sequence
 from fairlead.kafka.protocol.batch import BatchHeader
 from fairlead.kafka.protocol.errors import OFFSET_OUT_OF_RANGE, BrokerError, CorruptBatch, WireError, broker_error
@@ -128,6 +128,7 @@ async def tails(cluster: Cluster, ends: dict[TP, int]) -> dict[TP, BatchHeader |
     left = dict(ends)
     while left:
         answers = await cluster.fetch({log: end - 1 for log, end in left.items()}, max_wait_ms=0)
+        nothing = is_empty(answers)
         for log, content in answers.items():
             if content.error_code == OFFSET_OUT_OF_RANGE:
                 found[log] = None
@@ -139,6 +140,8 @@ async def tails(cluster: Cluster, ends: dict[TP, int]) -> dict[TP, BatchHeader |
                         found[log] = view.header  # the last batch wins; if the answer was full, ask again
                 except CorruptBatch as error:
                     found.setdefault(log, error)  # behind a whole batch, it was appended meanwhile
+                if log not in found and nothing and content.high_watermark >= left[log]:
+                    found[log] = lacks_batch(log, content, left[log] - 1)
         left = {log: end for log, end in left.items() if log not in found}
     return found
 

@@ -16,22 +16,47 @@ from fairlead.kafka.protocol.types import TP, FetchedPartition
 
 log = logging.getLogger(__name__)
 
+_ANOTHER_LEADER: Final = "make a broker that has {} whole its leader"
 PARTITION_BYTES: Final = 4 << 20  # bytes of one log in one answer
 _SWEEP_PARTITION_BYTES: Final = 1 << 20  # the same, where many logs share the answer
 
 
-def decode_fetched(log: TP, content: FetchedPartition, offset: int) -> tuple[list[Record], int]:
+def decode_fetched(
+    log: TP, content: FetchedPartition, offset: int, *, left_out: bool = True
+) -> tuple[list[Record], int]:
     """Decode one log's fetched batches: return the records at ``offset`` or later, and the offset to read next.
 
     Leaves out the records of control batches and those of aborted transactions, where ``content.aborted`` names them (a
     fetch with isolation 1). Skips a batch whose records cannot be decoded, and logs an error. Ends before a batch whose
     bytes are damaged.
 
+    Args:
+        left_out: Whether the answer may lack this log's records because those of other logs filled it.
+
     Raises:
-        CorruptBatch: the first batch's bytes are damaged. The error names the log.
+        CorruptBatch: the first batch's bytes are damaged, or there is none (``lacks_batch``). The error names the log.
     """
     with _naming(log):
-        return _decode(content, offset)
+        records, after = _decode(content, offset)
+    if after == offset and not left_out and content.high_watermark > offset:
+        raise lacks_batch(log, content, offset)
+    return records, after
+
+
+def lacks_batch(log: TP, content: FetchedPartition, offset: int) -> CorruptBatch:
+    """Return the error for a log that has records at ``offset``, of which a broker returns none although its answer has
+    room.
+
+    The length of a stored batch is damaged: Kafka 4.3 then returns nothing from that batch on, without an error
+    (measured). A broker that has room returns a batch whole, however long it is (KIP-74).
+    """
+    what = f"the broker returns no batch at offset {offset}, although the log ends at {content.high_watermark}"
+    return CorruptBatch(f"{log}: {what}: a batch's length is damaged", hint=_ANOTHER_LEADER.format(log), log=str(log))
+
+
+def is_empty(answers: Mapping[TP, FetchedPartition]) -> bool:
+    """Return whether no log got a batch, so that none was left out for another."""
+    return not any(len(content.records) for content in answers.values())
 
 
 def batches_of(log: TP, content: FetchedPartition) -> Iterator[BatchView]:
@@ -50,7 +75,7 @@ def _naming(log: TP) -> Iterator[None]:
     try:
         yield
     except CorruptBatch as error:
-        hint = error.hint or f"make a broker that has {log} whole its leader"
+        hint = error.hint or _ANOTHER_LEADER.format(log)
         raise CorruptBatch(f"{log}: {error.what}", hint=hint, log=str(log), **error.fields) from error
 
 
@@ -96,6 +121,7 @@ async def read_log(
 
     Raises:
         BrokerError: the log does not exist, may not be read, or does not reach back to ``start`` (code 1).
+        CorruptBatch: a batch is damaged.
         ConnectionLost: no broker can be reached.
     """
     position = _offset(await cluster.start_offsets([log]), log) if start is None else start
@@ -104,7 +130,7 @@ async def read_log(
         content = (await cluster.fetch({log: position}, partition_max_bytes=PARTITION_BYTES))[log]
         if content.error_code:
             raise broker_error(content.error_code, log)
-        records, position = decode_fetched(log, content, position)
+        records, position = decode_fetched(log, content, position, left_out=False)
         for record in records:
             if record.offset >= stop:
                 return
@@ -238,15 +264,17 @@ async def sweep(
 
     Raises:
         BrokerError: a log cannot be read; code 1: it no longer reaches back to its extent's start.
+        CorruptBatch: a batch is damaged.
         ConnectionLost, RequestTimeout: no broker answers.
     """
     positions = {log: extent.start for log, extent in logs.items() if extent.start < extent.end}
     while positions:
         answers = await cluster.fetch(positions, partition_max_bytes=_SWEEP_PARTITION_BYTES)
+        left_out = not is_empty(answers)
         for log, content in answers.items():
             if content.error_code:
                 raise broker_error(content.error_code, log)
-            records, after = decode_fetched(log, content, positions[log])
+            records, after = decode_fetched(log, content, positions[log], left_out=left_out)
             end = logs[log].end
             if wanted is not None:
                 out: list[range] = []

@@ -10,8 +10,12 @@ import pytest
 
 from fairlead.errors import RefusedError
 from fairlead.kafka.admin import delete_logs
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.client.reader import read_log
 from fairlead.kafka.convention import is_filler
+from fairlead.kafka.protocol.errors import CorruptBatch
 from fairlead.kafka.protocol.record import Record
+from fairlead.kafka.protocol.types import TopicPartition
 from fairlead.local.sites import LocalSites
 from replication.operations.links.access import append_orders
 from replication.overrides import ORDERS_TOPIC, Override, OverrideKind
@@ -85,6 +89,21 @@ async def test_what_is_here_already_stays_when_the_source_damages_it(desk: Desk,
         assert here[:15] == whole
         assert [each.value for each in here[15:]] == [b"value %d" % n for n in range(15, 20)]
         assert await kept(desk, topic) == damaged[:12] + damaged[16:]
+
+
+@pytest.mark.parametrize(("at", "bits"), [(8, 0x7F), (10, 1)], ids=["huge", "beyond the log's end"])
+async def test_a_batch_of_damaged_length_is_an_error_for_who_reads_to_the_end(
+    lab: Lab, sites: LocalSites, at: int, bits: int
+) -> None:
+    """The broker goes on, returns nothing from that batch on, and reports no error."""
+    topic, found = lab.log("alpha.length"), list[int]()
+    await written(lab, "plain", topic)
+    damage(sites, "alpha", topic, 5, at=at, bits=bits)
+    async with await Cluster.open(lab.kafka("alpha"), client_id="reader") as cluster, asyncio.timeout(PATIENCE):
+        with pytest.raises(CorruptBatch, match=rf"{topic}: the broker returns no batch at offset 5, .* ends at 15"):
+            async for record in read_log(cluster, TopicPartition(topic)):
+                found.append(record.offset)
+    assert found == [*range(5)]
 
 
 async def test_damaged_orders_stop_only_what_they_may_forbid(lab: Lab, sites: LocalSites) -> None:

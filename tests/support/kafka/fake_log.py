@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from fairlead.kafka.convention import SEQUENCE_MASK, marker_record, term_batch
-from fairlead.kafka.protocol.batch import BatchHeader, parse_header, verify_crc
+from fairlead.kafka.protocol.batch import LENGTH_FROM, BatchHeader, parse_header, verify_crc
 from fairlead.kafka.protocol.record import NewRecord, decode_batch
 from fairlead.kafka.protocol.types import TP
 
@@ -92,10 +92,14 @@ class FakeLog:
         return base
 
     def read(self, offset: int, limit: int) -> bytes:
-        """Whole batches from the one with ``offset`` on, below the high watermark; at least one."""
+        """Whole batches from the one with ``offset`` on, below the high watermark; at least one. None from one on whose
+        length is damaged."""
         out = bytearray()
         for header, data in self.batches:
-            if header.next_offset <= offset or header.next_offset > self.high_watermark:
+            size = LENGTH_FROM + int.from_bytes(data[8:LENGTH_FROM], "big")
+            if header.next_offset > self.high_watermark or size != len(data):
+                break
+            if header.next_offset <= offset:
                 continue
             if out and len(out) + len(data) > limit:
                 break

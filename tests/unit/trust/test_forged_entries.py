@@ -22,7 +22,7 @@ from fairlead.custody.ledger import Ledgers, Told
 from fairlead.custody.view import SEIZING_TERMS, CustodyView
 from fairlead.kafka.convention import marker_record, term_batch
 from fairlead.kafka.protocol.record import NewRecord, Record, encode_batch
-from fairlead.kafka.protocol.types import TP
+from fairlead.kafka.protocol.types import TP, FetchedPartition
 from fairlead.records import encode
 from fairlead.records.alert import Alert
 from fairlead.records.custody import CustodyEntry, LedgerEntry, Marker, RefusalEntry, ReturnEntry
@@ -149,7 +149,7 @@ def replicator(entries: Sequence[Told_]) -> tuple[Any, int]:
     for offset, (site, entry) in enumerate(entries):
         tp = TP(f"custody.{site}")
         ledger._positions.setdefault(tp, 0)  # noqa: SLF001
-        ledger._apply_records(tp, _batch(offset, encode(entry)))  # noqa: SLF001
+        ledger._apply_whole(tp, FetchedPartition(0, -1, -1, 0, (), _batch(offset, encode(entry))))  # noqa: SLF001
     return (*_of_view(ledger.custody), dict(ledger.given), dict(ledger.returned)), ledger.refused + ledger.waiting
 
 

@@ -164,15 +164,16 @@ async def test_the_error_of_a_damaged_batch_names_its_log() -> None:
     assert len(taken) == PER_BATCH
 
 
+@pytest.mark.parametrize("at", [-1, 8], ids=["a record", "the length"])
 async def test_a_damaged_batch_holds_up_its_own_log_until_it_is_whole(
-    fake: FakeCluster, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    at: int, fake: FakeCluster, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What is before the batch is read, and what is behind it is not passed on before it; the ends are not reached."""
     monkeypatch.setattr(under_test, "_LOOK_FOR_LOGS", 0.01)
     for name in ("custody.star", LOG.topic, "custody.sydney"):
         for value in (b"0", b"1", b"2"):
             put(fake.logs.get(name) or fake.log(name), NewRecord(value, timestamp_ms=1))
-    damage(fake.logs[LOG.topic], 1)
+    damage(fake.logs[LOG.topic], 1, at=at)
     taken: dict[str, list[tuple[bytes | None, bool]]] = {}
     unread: set[str] = set()
     follower = LogFollower(
@@ -190,7 +191,7 @@ async def test_a_damaged_batch_holds_up_its_own_log_until_it_is_whole(
         await until(lambda: following.done() or len(taken["custody.star"]) == 4)
         assert not reading.done()
         damage(fake.logs["custody.sydney"])  # it is read already
-        damage(fake.logs[LOG.topic], 1)
+        damage(fake.logs[LOG.topic], 1, at=at)
         await until(lambda: following.done() or (len(taken[LOG.topic]) == 3 and not unread))
         async with asyncio.timeout(5):
             await reading

@@ -19,14 +19,17 @@ from tests.support.kafka.fake_log import damage, put
 LOG, OTHER = TP("events.tokyo"), TP("alerts.tokyo")
 
 
-async def test_a_damaged_tail_stops_no_other_and_its_error_names_the_log(fake: FakeCluster, cluster: Cluster) -> None:
+@pytest.mark.parametrize(("at", "problem"), [(-1, "the CRC"), (8, "the broker returns no batch at offset 0")])
+async def test_a_damaged_tail_stops_no_other_and_its_error_names_the_log(
+    fake: FakeCluster, cluster: Cluster, at: int, problem: str
+) -> None:
     """Tails are read many at a time."""
     for tp in (LOG, OTHER):
         put(fake.log(tp.topic), NewRecord(b"0", timestamp_ms=1))
-    damage(fake.logs[LOG.topic])
+    damage(fake.logs[LOG.topic], at=at)
     tails = TailReader(cluster)
     reading = [asyncio.ensure_future(tails.read(tp.topic)) for tp in (LOG, OTHER)]
-    with pytest.raises(CorruptBatch, match=r"^events\.tokyo: the CRC"):
+    with pytest.raises(CorruptBatch, match=rf"^events\.tokyo: {problem}"):
         await reading[0]
     assert [record.value for record in (await reading[1]).records] == [b"0"]
     await tails.close()

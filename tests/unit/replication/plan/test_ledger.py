@@ -76,6 +76,7 @@ class Kafka:
         self.lost = False
         self.damaged: set[TopicPartition] = set()  # logs of which a batch has another byte than was written
         self.damaged_at: dict[TopicPartition, int] = {}  # its offset; without one the last batch
+        self.of_damaged_length: set[TopicPartition] = set()  # logs of which a broker returns no batch
         self.hidden: set[TopicPartition] = set()  # logs that the reader may not see
         self.asked = 0  # how often for topics
         self.patience: list[float | None] = []  # seconds to retry, at each request for offsets
@@ -143,7 +144,7 @@ class Kafka:
         if tp in self.damaged:
             bad = self.damaged_at.get(tp, start + len(entries) - 1) - start
             batches[bad] = batches[bad][:-1] + bytes([batches[bad][-1] ^ 0xFF])
-        stored = bytearray(b"".join(batches[at - start :]))
+        stored = bytearray() if tp in self.of_damaged_length else bytearray(b"".join(batches[at - start :]))
         return FetchedPartition(0, start + len(entries), start + len(entries), start, (), memoryview(stored))
 
     # ---- its fetch session
@@ -295,27 +296,27 @@ async def test_entries_that_a_new_leader_has_not_confirmed_yet_are_waited_for(
     assert len(waits) == 3 and min(waits) > 0
 
 
-@pytest.mark.parametrize("damaged", [True, False])
-async def test_a_log_without_which_nothing_can_be_planned_is_named(reader: Reader, damaged: bool) -> None:
+@pytest.mark.parametrize("trouble", ["a damaged batch", "a damaged length", "no topic"])
+async def test_a_log_without_which_nothing_can_be_planned_is_named(reader: Reader, trouble: str) -> None:
     """A ledger that is damaged or cannot be read at the start holds up the site; its status says which and why."""
-    if damaged:
-        reader.kafka.damaged.add(LEDGER)
+    there = reader.kafka.topics_[LEDGER]
+    if trouble == "no topic":
+        del reader.kafka.topics_[LEDGER]
     else:
-        there = reader.kafka.topics_.pop(LEDGER)
+        (reader.kafka.damaged if trouble == "a damaged batch" else reader.kafka.of_damaged_length).add(LEDGER)
     ledger, seen = reader.ledger, list[Any]()
     for _ in range(2):
         with pytest.raises(WireError):
             await ledger.run(cast(Cluster, reader.kafka))
         assert not ledger.ready.is_set()
-        [(log, trouble)] = ledger.unread.items()
-        assert (log, trouble.state) == (LEDGER, LogState.UNAVAILABLE)
-        assert str(LEDGER) in trouble.cause and "nothing is copied" in trouble.cause
-        seen.append(trouble.since)
+        [(log, shown)] = ledger.unread.items()
+        assert (log, shown.state) == (LEDGER, LogState.UNAVAILABLE)
+        assert str(LEDGER) in shown.cause and "nothing is copied" in shown.cause
+        seen.append(shown.since)
     assert seen[0] == seen[1]
-    if damaged:
-        reader.kafka.damaged.clear()
-    else:
-        reader.kafka.topics_[LEDGER] = there
+    reader.kafka.damaged.clear()
+    reader.kafka.of_damaged_length.clear()
+    reader.kafka.topics_[LEDGER] = there
     async with reader.running():
         await reader.knows(BOXES[0])
         assert ledger.unread == {}

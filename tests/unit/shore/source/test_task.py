@@ -10,7 +10,7 @@ import pytest
 
 from fairlead.kafka.columnar import decode
 from fairlead.kafka.convention import term_batch
-from fairlead.kafka.protocol.errors import OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION
+from fairlead.kafka.protocol.errors import OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, CorruptBatch
 from fairlead.kafka.protocol.record import NewRecord
 from fairlead.kafka.protocol.types import TP, FetchedPartition, TopicPartition
 from shore.errors import DataLossError
@@ -28,6 +28,7 @@ class Store:
 
     def __init__(self) -> None:
         self._logs: dict[TopicPartition, list[tuple[int, int, bytes]]] = {}
+        self.of_damaged_length: set[str] = set()  # logs of which a broker returns no batch
         self.requests: list[list[str]] = []
         self.given = 0
 
@@ -62,6 +63,8 @@ class Store:
                 answer[log] = FetchedPartition(OFFSET_OUT_OF_RANGE, -1, -1, -1, (), memoryview(b""))
                 continue
             wanted = [batch for _, after, batch in batches if after > position]
+            if log.topic in self.of_damaged_length:
+                wanted = []
             most = min(left, partition_max_bytes)
             if wanted and left == max_bytes:
                 most = max(most, len(wanted[0]))  # the first log of a request gets a batch, however long
@@ -112,6 +115,18 @@ async def test_compaction_may_have_emptied_the_end_of_a_range() -> None:
     store.write("a", [5])
     store.write("a", [5], first=90)
     assert await read(store, [Range("a", 0, 0, 60)]) == every(Range("a", 0, 0, 5))
+
+
+async def test_a_batch_of_damaged_length_is_an_error_once_the_other_logs_are_read() -> None:
+    """Kafka returns no batch then, and no error."""
+    store, found = Store(), list[str]()
+    for log in "ab":
+        store.write(log, [5] * 3)
+    store.of_damaged_length.add("a")
+    with pytest.raises(CorruptBatch, match=r"^a: the broker returns no batch at offset 0"):
+        async for tp, _ in RangeReader(cast(Any, store), [Range("a", 0, 0, 15), Range("b", 0, 0, 15)]).stretches():
+            found.append(tp.topic)
+    assert found == ["b"]
 
 
 async def test_one_log_with_very_many_records_holds_no_other_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,14 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.client.guard import tails
 from fairlead.kafka.client.reader import Tail, decode_fetched, extents, read_log, sweep
-from fairlead.kafka.protocol.batch import CONTROL, TRANSACTIONAL
+from fairlead.kafka.protocol.batch import CONTROL, TRANSACTIONAL, BatchHeader
 from fairlead.kafka.protocol.errors import BrokerError, CorruptBatch
 from fairlead.kafka.protocol.record import NewRecord, Record, encode_batch
 from fairlead.kafka.protocol.types import TP, FetchedPartition
 from tests.support.batches import seal
 from tests.support.kafka.fake_broker import FakeCluster
-from tests.support.kafka.fake_log import A, B, batch
+from tests.support.kafka.fake_log import A, B, batch, damage
 
 
 def stored(base: int, count: int = 1, *, producer: int = -1, attributes: int = 0) -> bytes:
@@ -113,6 +114,28 @@ async def test_the_error_names_the_log_of_a_damaged_header_behind_a_whole_batch(
     log.batches[1] = header, data[:16] + b"\0" + data[17:]
     with pytest.raises(CorruptBatch, match=r"^log\.a: a record batch has format 0"):
         _ = [log async for log, _ in sweep(cluster, await extents(cluster, [A]), wanted=lambda *_: True)]
+
+
+async def test_a_batch_of_damaged_length_is_an_error(fake: FakeCluster, cluster: Cluster) -> None:
+    """Kafka returns nothing from it on, and no error, while the log goes on. The other logs are read first."""
+    for log in (fake.log("log.a"), fake.log("log.b")):
+        for offset in range(3):
+            log.append(batch(offset))
+    damage(fake.logs["log.b"], 1, at=8)
+    read: list[Record] = []
+    async with asyncio.timeout(10):
+        with pytest.raises(CorruptBatch, match=r"^log\.b: the broker returns no batch at offset 1, .*ends at 3"):
+            async for found in read_log(cluster, B):
+                read.append(found)
+        assert offsets(read) == [0]
+        swept: list[tuple[TP, int]] = []
+        with pytest.raises(CorruptBatch, match=r"^log\.b: ") as error:
+            async for tp, records in sweep(cluster, await extents(cluster, [B, A])):
+                swept += [(tp, offset) for offset in offsets(records)]
+        tails_found = await tails(cluster, {A: 3, B: 3})
+    assert (error.value.fields, "leader" in error.value.hint) == ({"log": "log.b"}, True)
+    assert sorted(swept) == [(A, 0), (A, 1), (A, 2), (B, 0)]
+    assert isinstance(tails_found[A], BatchHeader) and isinstance(tails_found[B], CorruptBatch)
 
 
 async def test_one_log_up_to_its_end(fake: FakeCluster, cluster: Cluster) -> None:
