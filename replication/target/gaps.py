@@ -32,6 +32,7 @@ ANSWER_BYTES: Final = 4 << 20
 LOG_BYTES: Final = 128 << 10  # a filler batch takes 67 kB at most
 PROBE_BYTES: Final = 1 << 10  # a broker sends nothing of a log whose first batch is larger than what is asked for
 LARGE_AT_ONCE: Final = 24  # logs whose whole first batch is requested at a time: they fit in one answer
+TRIM_AGAIN: Final = 60.0  # seconds
 _AT_ONCE: Final = 500  # logs in one request
 ONE_FILLER: Final = 256  # bytes; a further record takes less than one byte, because fillers compress so well
 _POSITION: Final = filler_body(POSITION_KEY)
@@ -201,14 +202,21 @@ class Trimmer:
             self._wanted.set()
 
     async def run(self) -> None:
-        """Delete until cancelled. If the broker refuses, log it; the fillers stay, and are marked as fillers."""
+        """Delete until cancelled. What fails for now is tried again after ``TRIM_AGAIN``. If the broker refuses for
+        good, log it; the fillers stay, and are marked as fillers."""
         while True:
             await self._wanted.wait()
             self._wanted.clear()
             some, self._before = self._before, {}
+            later: dict[TopicPartition, int] = {}
             try:
                 for tp, result in (await self._cluster.delete_records(some)).items():
                     if isinstance(result, BrokerError):
                         log.warning("%s: fillers below %d stay: %s", tp, some[tp], result.what)
+                        if result.retriable:
+                            later[tp] = some[tp]
             except FairleadError as error:
                 log.warning("fillers at the start of %d logs stay: %s", len(some), error.what)
+                later = some
+            for tp, offset in later.items():
+                asyncio.get_running_loop().call_later(TRIM_AGAIN, self.delete_before, tp, offset)

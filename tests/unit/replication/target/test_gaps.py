@@ -1,4 +1,4 @@
-"""Positioning fillers that an interrupted replicator left, beside a log whose first batch has a damaged header."""
+"""Positioning fillers: finding those that an interrupted replicator left, and deleting them."""
 
 from __future__ import annotations
 
@@ -6,14 +6,20 @@ from collections.abc import Collection, Mapping
 from types import SimpleNamespace
 from typing import Any, Final, cast
 
+import pytest
+
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.convention import PRODUCER_ID, term_batch
+from fairlead.kafka.protocol.errors import NETWORK_EXCEPTION, BrokerError, RequestTimeout, broker_error
 from fairlead.kafka.protocol.record import NewRecord
 from fairlead.kafka.protocol.types import FetchedPartition, TopicPartition
+from fairlead.waiting import in_background
 from replication.batch.prepared import POSITION_KEY, Gap
 from replication.batch.rebuild import fillers
 from replication.plan.retention import _bytes_of_record
-from replication.target.gaps import interrupted
+from replication.target import gaps
+from replication.target.gaps import Trimmer, interrupted
+from tests.support.kafka.fake_broker import until
 
 FILLED, DAMAGED = TopicPartition("orders.europe"), TopicPartition("orders.asia")
 _STOP: Final = 9
@@ -65,3 +71,27 @@ async def test_fillers_before_a_damaged_header_stay() -> None:
 async def test_a_damaged_header_ends_an_estimate_for_its_log_only() -> None:
     logs = Logs({FILLED: (0, _data(0)), DAMAGED: (0, _data(0) + _damaged(_data(2)))})
     assert await _bytes_of_record(cast(Cluster, logs), {FILLED: 0, DAMAGED: 0}) == len(_data(0)) / 2
+
+
+@pytest.mark.parametrize(
+    "failure", [broker_error(NETWORK_EXCEPTION, FILLED), RequestTimeout("no answer")], ids=["of the log", "of all"]
+)
+async def test_fillers_that_cannot_be_deleted_now_are_deleted_later(
+    failure: BrokerError | RequestTimeout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gaps, "TRIM_AGAIN", 0.0)
+    asked: list[dict[TopicPartition, int]] = []
+
+    async def delete_records(before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | BrokerError]:
+        asked.append({**before})
+        if len(asked) > 1:
+            return {**before}
+        if isinstance(failure, BrokerError):
+            return dict.fromkeys(before, failure)
+        raise failure
+
+    trimmer = Trimmer(cast(Cluster, SimpleNamespace(delete_records=delete_records)))
+    trimmer.delete_before(FILLED, _STOP)
+    async with in_background(trimmer.run()):
+        await until(lambda: len(asked) == 2)
+    assert asked == [{FILLED: _STOP}] * 2
