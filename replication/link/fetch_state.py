@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from fairlead.kafka.client.fetch_session import FetchSession
@@ -24,6 +24,7 @@ class PartitionFetchState:
     """A log that a fetcher follows."""
 
     replica: MirrorPartition
+    tp: TopicPartition = field(init=False)
     position: int = -1  # the next offset to fetch; -1 while nothing is fetched
     fill_from: int | None = None  # first filler, for an empty replica whose source starts later
     verify_before: int | None = None  # compare the source's batch before this offset with the target's
@@ -34,9 +35,8 @@ class PartitionFetchState:
     skipped_to: int = -1  # end of an operator's skip from which on nothing was read yet
     epoch: int = -1  # highest leader epoch of the batches fetched so far
 
-    @property
-    def tp(self) -> TopicPartition:
-        return self.replica.tp
+    def __post_init__(self) -> None:
+        self.tp = self.replica.tp
 
     def seek(self, offset: int) -> None:
         """Continue at ``offset``; drop pending comparisons at other offsets."""
