@@ -64,7 +64,8 @@ class DedupWriter(LogWriter[MessageId]):
     """
 
     waits_for_broker: ClassVar[bool] = True
-    __slots__ = ("_dedup", "_depth", "_floor", "_start_offset", "_tails")
+    memory: SequenceDedup
+    __slots__ = ("_depth", "_floor", "_start_offset", "_tails")
 
     def __init__(
         self,
@@ -75,8 +76,7 @@ class DedupWriter(LogWriter[MessageId]):
         settle: Callable[[LogEntry[MessageId], EntryOutcome], None],
         fail: Callable[[BaseException], None],
     ) -> None:
-        self._dedup = SequenceDedup()
-        super().__init__(log, sink, self._dedup, settle=settle, fail=fail)
+        super().__init__(log, sink, SequenceDedup(), settle=settle, fail=fail)
         self._tails = tails
         self._depth = 0  # records in the tail that was read last
         self._floor: int | None = None  # offset from which on the log is remembered; None before the first read
@@ -92,7 +92,7 @@ class DedupWriter(LogWriter[MessageId]):
     async def load(self, depth: int = NEWEST) -> None:
         """Read the log's newest ``depth`` records into memory, in place of what the memory has."""
         tail = await self._read_tail(depth)
-        self.memory = self._dedup = SequenceDedup(complete=tail.whole, deep=depth >= DEEP)
+        self.memory = SequenceDedup(complete=tail.whole, deep=depth >= DEEP)
         for record in tail.records:
             self._recall(record)
         self._start_offset, self._floor, self._depth = tail.start, tail.floor, depth
@@ -104,12 +104,12 @@ class DedupWriter(LogWriter[MessageId]):
 
     def opened(self) -> None:
         """Note that the log is new, so that nothing needs to be read."""
-        self.memory = self._dedup = SequenceDedup(complete=True)
+        self.memory = SequenceDedup(complete=True)
         self._start_offset = self._floor = self._depth = 0
 
     def unload(self) -> None:
         """Forget which readings the log has, because another site appends to it now."""
-        self.memory = self._dedup = SequenceDedup()
+        self.memory = SequenceDedup()
         self._floor, self._depth = None, 0
 
     async def load_from(self, offset: int) -> None:
@@ -131,11 +131,11 @@ class DedupWriter(LogWriter[MessageId]):
         for depth in (DEEP,) if entry.redelivered else (DEPTH, DEEP):
             if self._depth < depth:
                 await self.load(depth)
-                if self._dedup.check(entry.key, redelivered=entry.redelivered) is not DedupResult.UNDECIDED:
+                if self.memory.check(entry.key, redelivered=entry.redelivered) is not DedupResult.UNDECIDED:
                     return
         if self._floor is not None and self._floor > self._start_offset:
             # Set before reading: if the memory overflows while it reads, it must end as "not complete".
-            self._dedup.complete = True
+            self.memory.complete = True
             await self.load_from(self._start_offset)
 
     def arrange(self, batch: Sequence[LogEntry[MessageId]]) -> None:
@@ -143,18 +143,18 @@ class DedupWriter(LogWriter[MessageId]):
         newest: dict[str, tuple[int, int]] = {}
         for entry in batch:
             device, at = entry.key.device, (entry.key.boot, entry.key.sequence)
-            if at < newest.get(device, at) or self._dedup.is_late(entry.key):
+            if at < newest.get(device, at) or self.memory.is_late(entry.key):
                 entry.record = records.late(entry.record)
             else:
                 newest[device] = at
 
     def remember(self, entry: LogEntry[MessageId]) -> None:
-        self._dedup.add(entry.key, late=records.is_late(entry.record))
+        self.memory.add(entry.key, late=records.is_late(entry.record))
 
     def _recall(self, record: Record) -> None:
         identity = records.identity_of(record)
         if identity is not None:
-            self._dedup.add(identity, late=records.is_late(record))
+            self.memory.add(identity, late=records.is_late(record))
 
 
 class StrayKeeper(Protocol):
