@@ -110,6 +110,15 @@ class AlertWriter(LogWriter[AlertKey]):
                 ack.parts += 1
             self.enqueue(LogEntry(records.alert(alert), records.alert_state_key(alert), ack=ack))
 
+    def hold_back(self, ack: PendingAck) -> None:
+        """Have a message's PUBACK also wait for all alerts that are in the queue now."""
+
+        async def finish() -> None:
+            ack.finish()
+
+        ack.parts += 1
+        self.enqueue(Barrier(finish))
+
 
 class WriterRegistry:
     """The writers of one site's bridge."""
@@ -119,6 +128,7 @@ class WriterRegistry:
     ) -> None:
         sink, fail = kafka.appender, settlement.fail
         self.fixed_logs = frozenset(logs.all())  # the site's own
+        self.holdings = custody.holdings
         self.book = custody.book
         self.strays = custody.book.own
         self.broken = custody.broken
@@ -176,7 +186,7 @@ class WriterRegistry:
 
     def drain_soon(self, topic: str) -> None:
         """Drain the strays that wait for a log, if this site holds it, even if no reading follows."""
-        if self._custody.holdings.state(topic) is CustodyState.HELD and self.book.wait_for(topic):
+        if self.holdings.state(topic) is CustodyState.HELD and self.book.wait_for(topic):
             writer = self.box(topic)
             writer.enqueue(Barrier(writer.prepare))
 

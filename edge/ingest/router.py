@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from functools import partial
 from typing import Final, Protocol
 
 import msgspec
@@ -18,7 +17,7 @@ from edge.ingest.dead_letters import DeadLetters
 from edge.ingest.limits import DeviceLimits, Limit
 from edge.ingest.references import BookingReferences
 from edge.logwriter import records
-from edge.logwriter.writer import Barrier, LogEntry
+from edge.logwriter.writer import LogEntry
 from edge.messages import (
     BookingMessage,
     EventMessage,
@@ -134,30 +133,21 @@ class MessageRouter:
             delivery.ack.finish()
 
     def _take_reading(self, message: ReadingMessage, delivery: Delivery, now: int) -> None:
-        writer = self._writers.box(message.log)
-        if self._engine is not None:
-            custody = writer.custody()
-            if self._engine.yard is None or custody is not CustodyState.ELSEWHERE:
-                stored_in = message.log if custody is CustodyState.HELD else self._writers.strays.log
-                self._raise_alerts(self._engine, message, stored_in, delivery, now)
+        """Enqueue a reading, and before it the alerts that it causes. Its PUBACK waits until all are stored.
+
+        A yard judges only the readings of containers that the ledgers give to it.
+        """
+        writers, ack = self._writers, delivery.ack
+        custody = writers.holdings.state(message.log)
+        if self._engine is not None and (self._engine.yard is None or custody is not CustodyState.ELSEWHERE):
+            stored_in = message.log if custody is CustodyState.HELD else writers.strays.log
+            raised = self._engine.judge_reading(message, stored_in, now)
+            if raised:
+                writers.alerts.append_alerts(raised, ack)
+            if ack is not None and delivery.redelivered and writers.alerts.busy:
+                writers.alerts.hold_back(ack)  # the first delivery may have raised an alert that is not stored yet
         record = records.published(delivery.payload, key=message.number, at_ms=message.device_ms, received_ms=now)
-        writer.enqueue(LogEntry(record, message.identity, delivery.redelivered, delivery.ack))
-
-    def _raise_alerts(
-        self, engine: AlertEngine, message: ReadingMessage, stored_in: str, delivery: Delivery, now: int
-    ) -> None:
-        """Enqueue the alerts that a reading causes before the reading. Its PUBACK waits until all are stored."""
-        ack, alerts = delivery.ack, self._writers.alerts
-        raised = engine.judge_reading(message, stored_in, now)
-        if raised:
-            alerts.append_alerts(raised, ack)
-        if ack is not None and delivery.redelivered and alerts.busy:
-            # The first delivery may have raised an alert that is not stored yet: wait for it.
-            ack.parts += 1
-            alerts.enqueue(Barrier(partial(self._finish_later, ack)))
-
-    async def _finish_later(self, ack: PendingAck) -> None:
-        ack.finish()
+        writers.box(message.log).enqueue(LogEntry(record, message.identity, delivery.redelivered, ack))
 
     def _take_ship(self, message: ShipMessage, delivery: Delivery, now: int) -> None:
         if self._engine is not None and isinstance(message.report, Position):

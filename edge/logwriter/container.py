@@ -270,10 +270,6 @@ class ContainerWriter(DedupWriter):
     def may_append(self) -> bool:
         return self._holdings.state(self.log) is CustodyState.HELD
 
-    def custody(self) -> CustodyState:
-        """Return this site's custody of the log. Not ELSEWHERE: the ledgers give the container to this site."""
-        return self._holdings.state(self.log)
-
     def ready(self) -> bool:
         term = self._holdings.term(self.log)
         return term > 0 and term == self._looked and self._floor is not None and not self._book.wait_for(self.log)
@@ -313,13 +309,13 @@ class ContainerWriter(DedupWriter):
             self._draining = False
 
     async def divert(self, entry: LogEntry[MessageId]) -> bool:
-        if self._holdings.state(self.log) is CustodyState.HELD:
+        if self.may_append():
             return False
         if entry.redelivered and await self._copy_has(entry.key):
             self.finish(entry, EntryOutcome.REPEAT)  # stored before the log was granted away, but not acknowledged then
         elif entry.kept:
             return True
-        elif self._holdings.state(self.log) is CustodyState.HELD:  # this site took the log over while the copy was read
+        elif self.may_append():  # this site took the log over while the copy was read
             await self.prepare()
             return await self.divert(entry)
         else:

@@ -9,7 +9,7 @@ from unittest.mock import MagicMock
 
 from edge.alerts.engine import AlertEngine
 from edge.custody.handlers import CustodyEventHandler
-from edge.holdings import CustodyState, Holdings
+from edge.holdings import Holdings
 from edge.ingest.classifier import Classifier
 from edge.ingest.dead_letters import KEPT_BYTES, DeadLetters
 from edge.ingest.router import MessageRouter
@@ -41,16 +41,12 @@ class _Writer:
 
     busy = False
 
-    def __init__(self, log: str, puts: list[Put], *, custody: CustodyState = CustodyState.HELD) -> None:
+    def __init__(self, log: str, puts: list[Put]) -> None:
         self.log = log
-        self._custody = custody
         self._puts = puts
 
     def enqueue(self, item: LogEntry[Any] | Barrier) -> None:
         self._puts.append((self.log, item))
-
-    def custody(self) -> CustodyState:
-        return self._custody
 
 
 class _Alerts(RaisedAlerts):
@@ -67,7 +63,7 @@ class _Writers:
 
     def __init__(self, site: str, puts: list[Put], metrics: Metrics, holdings: Holdings) -> None:
         self._puts = puts
-        self._holdings = holdings
+        self.holdings = holdings
         self.metrics = metrics
         self.events = _Writer(f"events.{site}", puts)
         self.alerts = _Alerts(site, puts)
@@ -77,7 +73,7 @@ class _Writers:
         self.ship = {log: _Writer(log, puts) for log in (f"ships.{IMO}.location", f"ships.{IMO}.environment")}
 
     def box(self, topic: str) -> _Writer:
-        return _Writer(topic, self._puts, custody=self._holdings.state(topic))
+        return _Writer(topic, self._puts)
 
 
 class RouterHarness:

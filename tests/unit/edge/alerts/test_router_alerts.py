@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 from typing import Any
 from unittest.mock import MagicMock
@@ -16,8 +17,11 @@ from edge.ingest.router import MessageRouter
 from edge.metrics import Metrics
 from edge.mqtt.acks import PendingAck
 from edge.mqtt.session import Delivery
+from edge.writer_registry import AlertWriter, Settlement
+from fairlead.kafka.protocol.types import Appended
 from fairlead.records import decoder
 from fairlead.records.alert import Alert
+from tests.support.acknowledging import AckSession
 from tests.support.edge.detecting import FALL, MINUTE, TILT
 from tests.support.edge.samples import BOX, BOX_LOG, IMO, NOW, device, reading, readings_topic, topology
 from tests.support.raised_alerts import RaisedAlerts
@@ -33,7 +37,7 @@ def parts(*, ashore: bool = False) -> tuple[MessageRouter, Any]:
     writers.alerts = RaisedAlerts()
     writers.strays.log = "strays.star"
     writers.ship = {LOCATION: MagicMock()}
-    writers.box.return_value.custody.return_value = CustodyState.HELD
+    writers.holdings.state.return_value = CustodyState.HELD
     writers.metrics = Metrics()
     engine = AlertEngine("star", ashore=ashore)
     router = MessageRouter(
@@ -66,6 +70,25 @@ def test_a_message_waits_for_its_alert_and_the_reading() -> None:
     [alert] = alerts(writers)
     assert (alert.kind, alert.causes[0].log) == ("OVERBOARD", BOX_LOG)
     assert ack.parts == 2
+
+
+async def test_a_message_sent_again_waits_for_the_alert_of_its_first_delivery() -> None:
+    """The second delivery of a reading raises no second alert, and its PUBACK waits until the first one is stored."""
+    router, writers = parts()
+    stored = asyncio.get_running_loop().create_future()
+    sink, failures = MagicMock(), list[BaseException]()
+    sink.submit.return_value = stored
+    writers.alerts = AlertWriter("alerts.star", sink, Settlement(Metrics(), failures.append))
+    session = AckSession()
+    first, again = session.ack(), session.ack()
+    router.route_message(Delivery(readings_topic(), reading(0, **FALL), False, first))
+    router.route_message(Delivery(readings_topic(), reading(0, **FALL), True, again))
+    assert (first.parts, again.parts) == (2, 2)
+    stored.set_result(Appended(0, 1))
+    await writers.alerts.idle()
+    assert (first.parts, again.parts) == (1, 1)  # the reading
+    sink.submit.assert_called_once()
+    assert failures == []
 
 
 def test_what_the_ship_s_clock_shows_waits_for_its_alert_too() -> None:
@@ -102,7 +125,7 @@ def test_a_yard_watches_only_boxes_in_its_care() -> None:
     router.route_message(Delivery(readings_topic(), reading(0, **IN_WATER), False, None))
     assert [alert.kind for alert in alerts(writers)] == ["OVERBOARD"]
     router, writers = parts(ashore=True)
-    writers.box.return_value.custody.return_value = CustodyState.ELSEWHERE
+    writers.holdings.state.return_value = CustodyState.ELSEWHERE
     router.route_message(Delivery(readings_topic(), reading(0, **IN_WATER), False, None))
     assert alerts(writers) == []
     writers.box.return_value.enqueue.assert_called_once()
