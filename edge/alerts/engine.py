@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Iterable, Iterator, Set
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from edge.alerts.box import NOT_YET_STORED, ContainerState
 from edge.alerts.rules.base import AlertRule, RuleFinding
@@ -45,6 +45,9 @@ from fairlead.records.ship import Position
 log = logging.getLogger(__name__)
 
 __all__ = ["NOT_YET_STORED", "AlertEngine", "default_rules"]
+
+_YARD_TICK_MS: Final = 5 * 60_000
+"""How far a yard's clock moves until the rules judge again what time alone shows. At sea, each report does that."""
 
 
 def default_rules() -> tuple[AlertRule, ...]:
@@ -130,6 +133,7 @@ class AlertEngine:
         self.failures = 0
         self.yard = YardState() if ashore else None
         self.ship: ShipState = self.yard or ShipState()
+        self._ticked_ms = 0  # the yard's clock when the rules last judged what time alone shows
         self._boxes = self.ship.aboard
 
     # -- before the first message
@@ -254,7 +258,8 @@ class AlertEngine:
                 alerts += self._raise_alert(box, rule, finding, now_ms, known(message.reading.geo_location))
         if self.yard is not None:
             self.yard.hear(message.number, message.device_ms, now_ms)
-            if self.yard.is_due():
+            if self.yard.at_ms - self._ticked_ms >= _YARD_TICK_MS:
+                self._ticked_ms = self.yard.at_ms
                 alerts += self._tick(now_ms)
         return alerts
 

@@ -10,7 +10,6 @@ has no clock.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
 
 from edge.alerts.box import ContainerState
 from edge.alerts.roll_call import RollCallTracker
@@ -18,9 +17,6 @@ from fairlead.records.reading import GeoLocation, known
 from fairlead.records.ship import SPEED_NOT_AVAILABLE, UNDER_WAY_KN, Position
 
 KNOT = 1852 / 3600  # metres per second
-TICK_MS: Final = 5 * 60_000
-"""How far a yard's clock moves between two rounds of the rules over all containers, in milliseconds."""
-
 _STOPPED = (1, 5, 6)  # AIS navigation status: at anchor, moored, aground
 _MOVING = (0, 8)  # under way using engine, under way sailing
 _USEFUL_MS = 3_600_000  # an older report does not tell where the ship is now
@@ -83,7 +79,6 @@ class YardState(ShipState):
 
     _newest: str = ""
     _newest_ms: int = 0
-    _ticked_ms: int = 0
 
     def hear(self, number: str, device_ms: int, now_ms: int) -> None:
         """Move the clock by a reading. A device whose clock is ahead of the site's does not move it."""
@@ -96,13 +91,6 @@ class YardState(ShipState):
             self._newest, self._newest_ms = number, device_ms
         else:
             self.at_ms = device_ms
-
-    def is_due(self) -> bool:
-        """Return, once in ``TICK_MS`` of the yard's clock, that the rules are to judge what time alone shows."""
-        if self.at_ms - self._ticked_ms < TICK_MS:
-            return False
-        self._ticked_ms = self.at_ms
-        return True
 
     def lies_still(self, at_ms: int) -> bool:
         return True
