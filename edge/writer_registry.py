@@ -56,7 +56,7 @@ class Settlement:
         else:
             self.metrics.repeats += 1
         if entry.ack is not None:
-            entry.ack.finish()
+            entry.ack.finish_part()
 
     def settle_reading(self, entry: LogEntry[Any], outcome: EntryOutcome) -> None:
         if entry.kept:  # counted and acknowledged as a stray before
@@ -69,7 +69,7 @@ class Settlement:
         else:
             self.metrics.repeats += 1
         if entry.ack is not None:
-            entry.ack.finish()
+            entry.ack.finish_part()
 
     def settle_event(self, entry: LogEntry[str], outcome: EntryOutcome) -> None:
         if outcome is EntryOutcome.APPENDED:
@@ -91,7 +91,7 @@ class Settlement:
     def acknowledge(self, entry: LogEntry[Any], _outcome: EntryOutcome) -> None:
         """Acknowledge an entry without counting it; ledger entries are counted where they are made."""
         if entry.ack is not None:
-            entry.ack.finish()
+            entry.ack.finish_part()
 
 
 class AlertWriter(LogWriter[AlertKey]):
@@ -114,7 +114,7 @@ class AlertWriter(LogWriter[AlertKey]):
         """Have a message's PUBACK also wait for all alerts that are in the queue now."""
 
         async def finish() -> None:
-            ack.finish()
+            ack.finish_part()
 
         ack.parts += 1
         self.enqueue(Barrier(finish))

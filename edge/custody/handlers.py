@@ -157,7 +157,7 @@ class CustodyEventHandler:
             case EventResult.DONE:
                 self._moved(outcome.move, writer)
         if event.ack is not None:
-            event.ack.finish()
+            event.ack.finish_part()
 
     def _keep_event(self, event: _Event, writer: ContainerWriter) -> None:
         """Keep an event in the strays log until it is carried out, which lets its message be acknowledged."""

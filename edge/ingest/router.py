@@ -130,7 +130,7 @@ class MessageRouter:
             return
         self._metrics.flood_dropped += 1
         if delivery.ack is not None:
-            delivery.ack.finish()
+            delivery.ack.finish_part()
 
     def _take_reading(self, message: ReadingMessage, delivery: Delivery, now: int) -> None:
         """Enqueue a reading, and before it the alerts that it causes. Its PUBACK waits until all are stored.

@@ -15,27 +15,27 @@ class Finisher(Protocol):
     """Sends the PUBACKs of the messages that it received (``edge.mqtt.session.MqttSession``), or only counts them."""
 
     def finish(self, ack: PendingAck) -> None:
-        """Note that one part of a message is safe in Kafka."""
+        """Note that all parts of a message are safe in Kafka."""
 
 
 class PendingAck:
     """One received message that is not yet acknowledged.
 
-    ``parts`` is the number of records that must still be stored before the PUBACK. ``owner`` sends the PUBACK; None
-    where none is needed.
+    ``parts`` is the number of records that must still be stored before the PUBACK. ``owner`` sends the PUBACK.
     """
 
     __slots__ = ("epoch", "mid", "owner", "parts")
 
-    def __init__(self, epoch: int, mid: int, owner: Finisher | None = None) -> None:
+    def __init__(self, epoch: int, mid: int, owner: Finisher) -> None:
         self.epoch = epoch
         self.mid = mid
         self.owner = owner
         self.parts = 1
 
-    def finish(self) -> None:
+    def finish_part(self) -> None:
         """Note that one part of the message is safe in Kafka; after the last part ``owner`` acknowledges it."""
-        if self.owner is not None:
+        self.parts -= 1
+        if self.parts == 0:
             self.owner.finish(self)
 
 
@@ -54,16 +54,14 @@ class WithoutPuback:
         return PendingAck(0, 0, self)
 
     def finish(self, ack: PendingAck) -> None:
-        """Note that one part of a message is safe in Kafka."""
-        ack.parts -= 1
-        if ack.parts <= 0:
-            self._waiting -= 1
+        """Note that all parts of a message are safe in Kafka."""
+        self._waiting -= 1
 
 
 class AckOrder:
-    """The unacknowledged messages of the current connection."""
+    """The unacknowledged messages of the current connection, which ``owner`` acknowledges."""
 
-    def __init__(self, owner: Finisher | None = None) -> None:
+    def __init__(self, owner: Finisher) -> None:
         self.epoch = 0
         self.stale = 0  # messages that finished after their connection was lost
         self._abandoned = 0  # messages that were not finished when their connection was lost
@@ -92,10 +90,7 @@ class AckOrder:
         return ack
 
     def finish(self, ack: PendingAck) -> list[int]:
-        """Note that one part of a message is safe in Kafka. Returns the message ids to acknowledge now, in order."""
-        ack.parts -= 1
-        if ack.parts > 0:
-            return []
+        """Note that all parts of a message are safe in Kafka. Returns the message ids to acknowledge now, in order."""
         if ack.epoch != self.epoch:
             self.stale += 1
             return []

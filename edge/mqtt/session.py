@@ -130,7 +130,7 @@ class MqttSession:
         return len(self._order)
 
     def finish(self, ack: PendingAck) -> None:
-        """Note that one part of a message is safe in Kafka, and send the PUBACKs that are due now, in order."""
+        """Note that all parts of a message are safe in Kafka, and send the PUBACKs that are due now, in order."""
         client = self._client
         for mid in self._order.finish(ack):
             if client is not None:

@@ -320,7 +320,7 @@ class Strays:
         else:
             self._metrics.strays += 1
         if entry.ack is not None:
-            entry.ack.finish()
+            entry.ack.finish_part()
 
 
 def kept_reading(record: Record, stray: Stray) -> KeptReading | None:

@@ -48,7 +48,7 @@ class Taker:
         """Mark the first unfinished reading as stored."""
         ack = [each.ack for each in self.came if each.ack is not None][self._finished]
         self._finished += 1
-        ack.finish()
+        ack.finish_part()
 
     @contextlib.asynccontextmanager
     async def session(self) -> AsyncIterator[MqttSession]:

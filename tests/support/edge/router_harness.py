@@ -17,7 +17,6 @@ from edge.logwriter.records import identity
 from edge.logwriter.writer import Barrier, LogEntry
 from edge.messages import RejectReason
 from edge.metrics import Metrics
-from edge.mqtt.acks import PendingAck
 from edge.mqtt.session import Delivery
 from edge.writer_registry import WriterRegistry
 from fairlead.custody.view import CustodyView
@@ -25,6 +24,7 @@ from fairlead.kafka.protocol.record import NewRecord, decode_batch, encode_batch
 from fairlead.records import decoder
 from fairlead.records.alert import Alert
 from fairlead.records.edge import DeadLetter
+from tests.support.acknowledging import AckSession
 from tests.support.edge.samples import BOX, BOX_LOG, IMO, event, reading, readings_topic, topology
 from tests.support.raised_alerts import RaisedAlerts
 
@@ -96,7 +96,7 @@ class RouterHarness:
     def take(self, topic: str, payload: bytes) -> str:
         """One message; the log that it went to. Fails when it is not exactly one, or holds another message."""
         self.puts.clear()
-        ack = PendingAck(1, 1)
+        ack = AckSession().ack()
         self._router.route_message(Delivery(topic, payload, False, ack))
         alerts = [item for log, item in self.puts if log == self._alerts]
         [(log, stored)] = [put for put in self.puts if put[0] != self._alerts]

@@ -15,7 +15,6 @@ from edge.ingest.classifier import Classifier
 from edge.ingest.dead_letters import DeadLetters
 from edge.ingest.router import MessageRouter
 from edge.metrics import Metrics
-from edge.mqtt.acks import PendingAck
 from edge.mqtt.session import Delivery
 from edge.writer_registry import AlertWriter, Settlement
 from fairlead.kafka.protocol.types import Appended
@@ -65,7 +64,7 @@ def at_sea(minutes: int, **more: Any) -> bytes:
 def test_a_message_waits_for_its_alert_and_the_reading() -> None:
     """A message is acknowledged only when its alert and its reading are stored."""
     router, writers = parts()
-    ack = PendingAck(1, 1)
+    ack = AckSession().ack()
     router.route_message(Delivery(readings_topic(), reading(0, **FALL), False, ack))
     [alert] = alerts(writers)
     assert (alert.kind, alert.causes[0].log) == ("OVERBOARD", BOX_LOG)
@@ -97,7 +96,7 @@ def test_what_the_ship_s_clock_shows_waits_for_its_alert_too() -> None:
     router.route_message(Delivery(POSITION, at_sea(0), False, None))
     router.route_message(Delivery(readings_topic(), reading(0, **FALL), False, None))
     router.route_message(Delivery(readings_topic(), reading(1, motion={"immersed": True}), False, None))
-    ack = PendingAck(1, 1)
+    ack = AckSession().ack()
     router.route_message(Delivery(POSITION, at_sea(MINUTE), False, ack))
     assert [alert.state for alert in alerts(writers)] == ["OPENED", "UPDATED"]
     assert ack.parts == 2

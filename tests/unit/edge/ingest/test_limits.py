@@ -207,7 +207,7 @@ def test_what_is_over_the_limit_is_kept_whole_and_then_acknowledged_and_counted(
     assert site.metrics.flood_dropped == 2
     assert site.metrics.received == 11
     for call in (*site.writers.box.return_value.enqueue.call_args_list, *site.writers.letters.enqueue.call_args_list):
-        call.args[0].ack.finish()
+        call.args[0].ack.finish_part()
     assert site.session.acknowledged == list(range(1, 12))  # drops delay no acknowledgement
 
 

@@ -102,7 +102,7 @@ def test_messages_without_acknowledgement_have_a_bound_and_what_is_over_it_is_dr
     assert (taken.call_count, metrics.qos0_dropped, metrics.received) == (8, 7, 15)
     assert caplog.text.count("QOS 0") == 1
     for call in taken.call_args_list:
-        call.args[0].ack.finish()
+        call.args[0].ack.finish_part()
     assert session.acknowledged == [1, 2, 3, 4, 5]
     taken.reset_mock()
     publish(*range(20, 24))

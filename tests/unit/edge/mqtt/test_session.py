@@ -210,7 +210,7 @@ async def test_acknowledgements_leave_in_order_and_before_the_goodbye() -> None:
         for delivery in reversed(came):
             assert delivery.ack is not None
             assert made.acknowledged == 0
-            delivery.ack.finish()
+            delivery.ack.finish_part()
         await made.disconnect()
         await asyncio.wait_for(broker.ended.wait(), SECONDS)
         await asyncio.wait_for(running, SECONDS)
