@@ -138,7 +138,7 @@ class DedupWriter(LogWriter[MessageId]):
             self.memory.complete = True
             await self.load_from(self._start_offset)
 
-    def arrange(self, batch: Sequence[LogEntry[MessageId]]) -> None:
+    def mark_late(self, batch: Sequence[LogEntry[MessageId]]) -> None:
         """Mark the readings that follow a newer reading of their device in the log as late."""
         newest: dict[str, tuple[int, int]] = {}
         for entry in batch:
@@ -237,7 +237,7 @@ class ContainerWriter(DedupWriter):
     def keep_waiting(self) -> None:
         """Block the log: keep everything that waits as strays, and whatever arrives until the log accepts appends."""
         self.blocked = True
-        batch, followers = self._sent or ((), ())
+        batch, followers = self._in_flight or ((), ())
         for entry in (*batch, *followers):
             self.keep_elsewhere(entry)
         if self._barrier is not None:

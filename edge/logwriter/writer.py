@@ -30,7 +30,7 @@ MAX_BATCH_BYTES = 850_000  # below the appender's own limit, with room for the f
 _RECORD_OVERHEAD = 120
 
 K = TypeVar("K")
-_Sent = tuple["list[LogEntry[K]]", "list[LogEntry[K]]"]  # a batch, and the repeats of its entries
+_InFlight = tuple["list[LogEntry[K]]", "list[LogEntry[K]]"]  # a batch, and the repeats of its entries
 K_contra = TypeVar("K_contra", contravariant=True)
 
 
@@ -102,9 +102,9 @@ class LogWriter(Generic[K]):
     __slots__ = (
         "_barrier",
         "_fail",
+        "_in_flight",
         "_queue",
         "_resting",
-        "_sent",
         "_settle",
         "_sink",
         "_work",
@@ -133,7 +133,7 @@ class LogWriter(Generic[K]):
         self._queue: deque[LogEntry[K] | Barrier] | None = (
             None  # while empty: a deque takes more memory than the rest of the writer
         )
-        self._sent: _Sent[K] | None = None  # in flight
+        self._in_flight: _InFlight[K] | None = None  # the batch whose append is under way
         self._barrier: Barrier | None = None  # running
         self.blocked = False  # whether new items go to ``keep_elsewhere`` instead of the queue
         self.progress = 0  # changes whenever an item of the queue is done
@@ -210,7 +210,7 @@ class LogWriter(Generic[K]):
         if isinstance(work, asyncio.Future):
             await asyncio.gather(work, return_exceptions=True)
         else:
-            self._rest()
+            self._note_idle()
 
     async def write(self, entries: Iterable[LogEntry[K]]) -> None:
         """Append entries now, in order, past the queue.
@@ -241,8 +241,8 @@ class LogWriter(Generic[K]):
     async def look_back(self, entry: LogEntry[K]) -> None:
         """Called for an entry that ``memory`` left undecided; subclasses read the log further back."""
 
-    def arrange(self, batch: Sequence[LogEntry[K]]) -> None:
-        """Called with each batch before it is appended; subclasses mark entries by their place in the log here."""
+    def mark_late(self, batch: Sequence[LogEntry[K]]) -> None:
+        """Called with each batch before it is appended; subclasses mark those readings that come late here."""
 
     async def divert(self, entry: LogEntry[K]) -> bool:
         """Return whether the entry was kept elsewhere because this site may not append to the log."""
@@ -274,8 +274,8 @@ class LogWriter(Generic[K]):
         try:
             batch, followers, unknown = self._gather(queue)
             if batch:
-                self.arrange(batch)
-                self._sent = batch, followers
+                self.mark_late(batch)
+                self._in_flight = batch, followers
                 self._work = self._sink.submit(self.tp, [entry.record for entry in batch], term=self.term())
                 self._work.add_done_callback(self._answered)
                 return
@@ -285,33 +285,34 @@ class LogWriter(Generic[K]):
         if unknown is not None or queue:
             self._run_as_task()
         else:
-            self._rest()
+            self._note_idle()
 
     def _answered(self, answer: asyncio.Future[Appended]) -> None:
         """Handle the end of an append that was submitted without a task."""
         if answer.cancelled():
-            self._sent = None
-            self._rest()
+            self._in_flight = None
+            self._note_idle()
             return
         error = answer.exception()
         if error is not None:
             self._run_as_task(error)
             return
-        sent, self._sent = self._sent, None
+        in_flight, self._in_flight = self._in_flight, None
         try:
-            if sent is not None:
-                self._landed(*sent, answer.result())
+            if in_flight is not None:
+                self._note_stored(*in_flight, answer.result())
         except Exception as trouble:
             self._fail(trouble)
         if self._queue:
             self._start()
         else:
-            self._rest()
+            self._note_idle()
 
     def _run_as_task(self, error: BaseException | None = None) -> None:
         self._work = asyncio.create_task(self._run(error), name=f"writer {self.log}")
 
-    def _rest(self) -> None:
+    def _note_idle(self) -> None:
+        """End the present activity, and wake those that wait for an idle writer."""
         self._work = None
         if not self._queue:
             self._queue = None
@@ -324,19 +325,19 @@ class LogWriter(Generic[K]):
     async def _run(self, error: BaseException | None) -> None:
         try:
             if error is not None:
-                sent, self._sent = self._sent or ([], []), None
-                await self._refused(error, *sent)
-            self.went_on()
+                in_flight, self._in_flight = self._in_flight or ([], []), None
+                await self._refused(error, *in_flight)
+            self._note_progress()
             while self._queue:
                 await self._do_next(self._queue)
-                self.went_on()  # it may put a barrier first in the queue
+                self._note_progress()  # it may put a barrier first in the queue
         except asyncio.CancelledError:
             raise
         except Exception as trouble:
             self._fail(trouble)
         finally:
             self._barrier = None
-            self._rest()
+            self._note_idle()
 
     async def _do_next(self, queue: deque[LogEntry[K] | Barrier]) -> None:
         head = queue[0]
@@ -365,15 +366,15 @@ class LogWriter(Generic[K]):
             batch, followers = await self._take_batch(waiting)
             if not batch:
                 return
-            self.arrange(batch)
-            self._sent = batch, followers
+            self.mark_late(batch)
+            self._in_flight = batch, followers
             appended = await self._sink.submit(self.tp, [entry.record for entry in batch], term=self.term())
         except Exception as error:
             await self._refused(error, batch, followers)
             return
         finally:
-            self._sent = None
-        self._landed(batch, followers, appended)
+            self._in_flight = None
+        self._note_stored(batch, followers, appended)
 
     async def _refused(self, error: BaseException, batch: list[LogEntry[K]], followers: list[LogEntry[K]]) -> None:
         """Handle an append that failed: call ``refused``, and raise the error if it was not handled."""
@@ -385,7 +386,8 @@ class LogWriter(Generic[K]):
                 entry.stored.exception()  # marks it as retrieved: maybe no caller waits for it
         raise error
 
-    def _landed(self, batch: list[LogEntry[K]], followers: list[LogEntry[K]], appended: Appended) -> None:
+    def _note_stored(self, batch: list[LogEntry[K]], followers: list[LogEntry[K]], appended: Appended) -> None:
+        """Remember a batch that is in the log now, and settle it with its repeats."""
         offset = appended.base_offset
         for entry in batch:
             entry.offset = offset
@@ -394,7 +396,7 @@ class LogWriter(Generic[K]):
             self.finish(entry, EntryOutcome.APPENDED)
         for entry in followers:
             self.finish(entry, EntryOutcome.REPEAT)
-        self.went_on()
+        self._note_progress()
 
     async def _take_batch(
         self, waiting: deque[LogEntry[K] | Barrier] | deque[LogEntry[K]]
@@ -448,7 +450,7 @@ class LogWriter(Generic[K]):
                 fresh.add(entry.key)
         return batch, followers, None
 
-    def went_on(self) -> None:
+    def _note_progress(self) -> None:
         """Note that an item of the queue is done."""
         self.progress += 1
         if self.blocked:
