@@ -169,22 +169,26 @@ class Classifier:
         reading = self._reading.decode(payload)
         if reading.equipment_reference != route.number:
             return _mismatch(route.number, reading.equipment_reference)
-        sent = _sent(reading.device, received_ms)
-        return sent if isinstance(sent, Rejected) else ReadingMessage(route.log, route.number, reading, *sent)
+        found = _identity_and_time(reading.device, received_ms)
+        if isinstance(found, Rejected):
+            return found
+        identity, device_ms = found
+        return ReadingMessage(route.log, route.number, reading, identity, device_ms)
 
     def _classify_ship(self, route: _ShipTopic, payload: bytes, received_ms: int) -> Message | Rejected:
         report = route.decoder.decode(payload)
         if report.vessel_imo_number != route.imo:
             return _mismatch(route.imo, report.vessel_imo_number)
-        sent = _sent(report.device, received_ms)
-        if isinstance(sent, Rejected):
-            return sent
+        found = _identity_and_time(report.device, received_ms)
+        if isinstance(found, Rejected):
+            return found
+        identity, device_ms = found
         if isinstance(report, Position):
             cleaned = without_sentinels(report)
             if cleaned is not report:
                 payload = payload_without_sentinels(payload, cleaned)
-                return ShipMessage(route.log, route.imo, cleaned, *sent, payload)
-        return ShipMessage(route.log, route.imo, report, *sent)
+                return ShipMessage(route.log, route.imo, cleaned, identity, device_ms, payload)
+        return ShipMessage(route.log, route.imo, report, identity, device_ms)
 
     def _classify_event(self, payload: bytes, received_ms: int) -> Message | Rejected:
         event = self._event.decode(payload)
@@ -193,7 +197,7 @@ class Classifier:
             return wrong
         if not event.happened:
             return self._schedule(event, received_ms)
-        device_ms = _clock(body.event_date_time, received_ms)
+        device_ms = _checked_ms(body.event_date_time, received_ms)
         if isinstance(device_ms, Rejected):
             return device_ms
         if event.metadata.event_type == "TRANSPORT":
@@ -224,7 +228,7 @@ class Classifier:
         if body.vessel_imo_number is None or body.un_location_code is None or not body.voyage_reference:
             what = "a schedule needs vesselIMONumber, UNLocationCode and voyageReference"
             return Rejected(RejectReason.INVALID_FIELDS, what)
-        created_ms = _clock(event.metadata.event_created_date_time, received_ms)
+        created_ms = _checked_ms(event.metadata.event_created_date_time, received_ms)
         return created_ms if isinstance(created_ms, Rejected) else self._transport(event, created_ms)
 
     def _transport(self, event: Event, device_ms: int) -> Message | Rejected:
@@ -297,19 +301,20 @@ def _misnamed(what: str, name: str) -> Rejected | None:
     )
 
 
-def _sent(device: Device, received_ms: int) -> tuple[MessageId, int] | Rejected:
+def _identity_and_time(device: Device, received_ms: int) -> tuple[MessageId, int] | Rejected:
     """Return a report's identity and its device time in milliseconds, or why they are invalid."""
     if (wrong := _misnamed("deviceId", device.device_id)) is not None:
         return wrong
     if not (0 <= device.boot_id <= MAX_COUNTER and 0 <= device.sequence <= MAX_COUNTER):
         return Rejected(RejectReason.INVALID_FIELDS, "bootId and sequence count from 0")
-    at = _clock(device.device_date_time, received_ms)
-    if isinstance(at, Rejected):
-        return at
-    return MessageId(device.device_id, device.boot_id, device.sequence), at
+    device_ms = _checked_ms(device.device_date_time, received_ms)
+    if isinstance(device_ms, Rejected):
+        return device_ms
+    return MessageId(device.device_id, device.boot_id, device.sequence), device_ms
 
 
-def _clock(moment: dt.datetime, received_ms: int) -> int | Rejected:
+def _checked_ms(moment: dt.datetime, received_ms: int) -> int | Rejected:
+    """Return a device's time in milliseconds, or why it is rejected."""
     if moment.tzinfo is None:
         return Rejected(RejectReason.INVALID_FIELDS, "the time has no time zone; RFC 3339 in UTC is expected")
     if moment < EARLIEST:
