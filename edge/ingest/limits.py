@@ -28,12 +28,12 @@ BYTES_PER_SECOND: Final = 64 << 10
 LETTERS: Final = 1_000  # messages over the limit that are kept, per topic and day
 _DAY_MS: Final = 24 * 3600 * 1000
 _CALM_MS: Final = 10 * 60 * 1000  # without a message over the limit until the alert is cleared
-_SAY_EVERY_MS: Final = 60 * 1000
+_LOG_EVERY_MS: Final = 60 * 1000
 _REMEMBERED: Final = 65_536  # topics
-_OWN: Final = (f"{ROOT}/containers/", f"{ROOT}/ships/")
+_OF_ONE_DEVICE: Final = (f"{ROOT}/containers/", f"{ROOT}/ships/")
 
 
-class Limit(Enum):
+class Decision(Enum):
     """The decision about a message: take it, keep it as a dead letter, or drop it."""
 
     TAKE = "take"
@@ -55,7 +55,7 @@ class _Bucket:
 class _Flood:
     """The messages that one topic has published over its limit."""
 
-    __slots__ = ("device", "dropped", "last_ms", "letters", "letters_since_ms", "since_ms", "told_ms")
+    __slots__ = ("device", "dropped", "last_ms", "letters", "letters_since_ms", "logged_ms", "since_ms")
 
     def __init__(self, now_ms: int, device: str) -> None:
         self.device = device
@@ -63,13 +63,13 @@ class _Flood:
         self.last_ms = now_ms
         self.letters = 0
         self.dropped = 0
-        self.told_ms = 0
+        self.logged_ms = 0
 
     def no_later_than(self, now_ms: int) -> None:
         """Put times that are ahead of the clock, because it was set back, to now."""
         self.last_ms = min(self.last_ms, now_ms)
         self.letters_since_ms = min(self.letters_since_ms, now_ms)
-        self.told_ms = min(self.told_ms, now_ms)
+        self.logged_ms = min(self.logged_ms, now_ms)
 
 
 class DeviceLimits:
@@ -82,12 +82,12 @@ class DeviceLimits:
         self._since_ms: int | None = None  # since when this bridge knows whether a message was over the limit
         self.dropped = 0
 
-    def check(self, topic: str, payload: bytes, now_ms: int) -> Limit:
+    def check(self, topic: str, payload: bytes, now_ms: int) -> Decision:
         """Count a message against its topic's limit, and decide what to do with it."""
         bucket = self._buckets.get(topic)
         if bucket is None:
-            if not topic.startswith(_OWN):
-                return Limit.TAKE
+            if not topic.startswith(_OF_ONE_DEVICE):
+                return Decision.TAKE
             if len(self._buckets) >= _REMEMBERED:
                 self._buckets.clear()
             bucket = self._buckets[topic] = _Bucket(now_ms)
@@ -102,8 +102,8 @@ class DeviceLimits:
         if bucket.messages >= 1 and bucket.bytes >= len(payload):
             bucket.messages -= 1
             bucket.bytes -= len(payload)
-            return Limit.TAKE
-        return self._over(topic, payload, now_ms)
+            return Decision.TAKE
+        return self._decide_over_limit(topic, payload, now_ms)
 
     def why(self, topic: str) -> str:
         """Return the detail text for the dead letters of a topic."""
@@ -112,7 +112,8 @@ class DeviceLimits:
             f"then on its limit is {MESSAGES_PER_SECOND:g} messages and {BYTES_PER_SECOND >> 10} KiB a second"
         )
 
-    def _over(self, topic: str, payload: bytes, now_ms: int) -> Limit:
+    def _decide_over_limit(self, topic: str, payload: bytes, now_ms: int) -> Decision:
+        """Keep the first ``LETTERS`` of a day as dead letters, and drop all that follow."""
         flood = self._floods.get(topic)
         if flood is None:
             identity = records.identity(payload)
@@ -123,13 +124,13 @@ class DeviceLimits:
             flood.letters, flood.letters_since_ms = 0, now_ms
         if flood.letters < LETTERS:
             flood.letters += 1
-            return Limit.LETTER
+            return Decision.LETTER
         flood.dropped += 1
         self.dropped += 1
-        if now_ms - flood.told_ms >= _SAY_EVERY_MS:
-            flood.told_ms = now_ms
+        if now_ms - flood.logged_ms >= _LOG_EVERY_MS:
+            flood.logged_ms = now_ms
             log.error("%s: %s; %d messages of it are DROPPED", self._site, self._name(topic, flood), flood.dropped)
-        return Limit.DROP
+        return Decision.DROP
 
     # -- the alert
 

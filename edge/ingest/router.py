@@ -14,7 +14,7 @@ from edge.alerts.roll_call_service import RollCallService
 from edge.holdings import CustodyState
 from edge.ingest.classifier import Classifier
 from edge.ingest.dead_letters import DeadLetters
-from edge.ingest.limits import DeviceLimits, Limit
+from edge.ingest.limits import Decision, DeviceLimits
 from edge.ingest.references import BookingReferences
 from edge.logwriter import records
 from edge.logwriter.writer import LogEntry
@@ -89,9 +89,9 @@ class MessageRouter:
             if not self._has_room():
                 return
             delivery = msgspec.structs.replace(delivery, ack=self._without_puback.received())
-        limit = self.limits.check(delivery.topic, delivery.payload, now)
-        if limit is not Limit.TAKE:
-            self._refuse_flood(limit, delivery, now)
+        decision = self.limits.check(delivery.topic, delivery.payload, now)
+        if decision is not Decision.TAKE:
+            self._refuse_flood(decision, delivery, now)
             return
         message = self._classify(delivery.topic, delivery.payload, now)
         match message:
@@ -123,9 +123,9 @@ class MessageRouter:
             )
         return False
 
-    def _refuse_flood(self, limit: Limit, delivery: Delivery, now: int) -> None:
+    def _refuse_flood(self, decision: Decision, delivery: Delivery, now: int) -> None:
         """Keep a message over its device's limit as a dead letter, or acknowledge and drop it."""
-        if limit is Limit.LETTER:
+        if decision is Decision.LETTER:
             self._reject(Rejected(RejectReason.FLOOD, self.limits.why(delivery.topic)), delivery, now)
             return
         self._metrics.flood_dropped += 1

@@ -13,7 +13,7 @@ from edge.alerts.site_alerts import SiteAlerts
 from edge.ingest import limits
 from edge.ingest.classifier import Classifier
 from edge.ingest.dead_letters import DeadLetters
-from edge.ingest.limits import DeviceLimits, Limit
+from edge.ingest.limits import Decision, DeviceLimits
 from edge.ingest.router import MessageRouter
 from edge.metrics import Metrics
 from edge.mqtt.session import Delivery
@@ -33,7 +33,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "LETTERS", 3)
 
 
-def counted(made: DeviceLimits, topic: str, times: int, now_ms: int = NOW_MS) -> list[Limit]:
+def counted(made: DeviceLimits, topic: str, times: int, now_ms: int = NOW_MS) -> list[Decision]:
     return [made.check(topic, reading(n), now_ms) for n in range(times)]
 
 
@@ -41,9 +41,9 @@ def test_a_burst_is_taken_then_some_letters_are_kept_and_the_rest_is_dropped() -
     """A burst is accepted; over the limit some messages become dead letters, and the rest is dropped."""
     made = DeviceLimits("tokyo")
     found = counted(made, readings_topic(), 10)
-    assert found == [Limit.TAKE] * 5 + [Limit.LETTER] * 3 + [Limit.DROP] * 2
+    assert found == [Decision.TAKE] * 5 + [Decision.LETTER] * 3 + [Decision.DROP] * 2
     assert made.dropped == 2
-    assert counted(made, readings_topic(OTHER), 5) == [Limit.TAKE] * 5
+    assert counted(made, readings_topic(OTHER), 5) == [Decision.TAKE] * 5
 
 
 def test_a_device_that_keeps_to_its_rate_is_never_limited() -> None:
@@ -52,25 +52,25 @@ def test_a_device_that_keeps_to_its_rate_is_never_limited() -> None:
     counted(made, readings_topic(), 6)
     for second in range(1, 100):
         now_ms = NOW_MS + 1000 * second
-        assert counted(made, readings_topic(), 5, now_ms) == [Limit.TAKE] * 5
+        assert counted(made, readings_topic(), 5, now_ms) == [Decision.TAKE] * 5
 
 
 def test_large_messages_are_limited_by_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "BURST_BYTES", 1000)
     made = DeviceLimits("tokyo")
     assert [made.check(readings_topic(), bytes(400), NOW_MS) for _ in range(3)] == [
-        Limit.TAKE,
-        Limit.TAKE,
-        Limit.LETTER,
+        Decision.TAKE,
+        Decision.TAKE,
+        Decision.LETTER,
     ]
-    assert made.check(readings_topic(), bytes(400), NOW_MS + 10_000) is Limit.TAKE
+    assert made.check(readings_topic(), bytes(400), NOW_MS + 10_000) is Decision.TAKE
 
 
 def test_a_clock_that_is_set_back_gives_nothing_and_takes_nothing() -> None:
     """A clock that is set back neither adds to the allowance nor removes from it."""
     made = DeviceLimits("tokyo")
-    assert counted(made, readings_topic(), 5, NOW_MS) == [Limit.TAKE] * 5
-    assert made.check(readings_topic(), b"", NOW_MS - 3_600_000) is Limit.LETTER
+    assert counted(made, readings_topic(), 5, NOW_MS) == [Decision.TAKE] * 5
+    assert made.check(readings_topic(), b"", NOW_MS - 3_600_000) is Decision.LETTER
 
 
 def test_after_a_clock_that_is_set_back_a_device_that_keeps_to_its_rate_is_not_limited() -> None:
@@ -78,9 +78,9 @@ def test_after_a_clock_that_is_set_back_a_device_that_keeps_to_its_rate_is_not_l
     made = DeviceLimits("tokyo")
     counted(made, readings_topic(), 5)
     back_ms = NOW_MS - 60 * MINUTE
-    assert counted(made, readings_topic(), 1, back_ms) == [Limit.LETTER]
+    assert counted(made, readings_topic(), 1, back_ms) == [Decision.LETTER]
     for second in range(1, 10):
-        assert counted(made, readings_topic(), 5, back_ms + 1000 * second) == [Limit.TAKE] * 5
+        assert counted(made, readings_topic(), 5, back_ms + 1000 * second) == [Decision.TAKE] * 5
 
 
 def test_after_a_clock_that_is_set_back_letters_are_kept_again_a_day_later() -> None:
@@ -88,9 +88,9 @@ def test_after_a_clock_that_is_set_back_letters_are_kept_again_a_day_later() -> 
     made = DeviceLimits("tokyo")
     counted(made, readings_topic(), 10)
     back_ms = NOW_MS - 60 * MINUTE
-    assert counted(made, readings_topic(), 1, back_ms) == [Limit.DROP]
+    assert counted(made, readings_topic(), 1, back_ms) == [Decision.DROP]
     found = counted(made, readings_topic(), 8, back_ms + 24 * 60 * MINUTE)
-    assert found == [Limit.TAKE] * 5 + [Limit.LETTER] * 3
+    assert found == [Decision.TAKE] * 5 + [Decision.LETTER] * 3
 
 
 def test_after_a_clock_that_is_set_back_the_alert_is_cleared_in_ten_minutes() -> None:
@@ -140,7 +140,7 @@ def test_after_a_clock_that_is_set_back_the_log_still_tells_of_drops(caplog: pyt
 @pytest.mark.parametrize("topic", ["fairlead/v1/events", "fairlead/v1/bookings", f"fairlead/v1/replays/1/{BOX_LOG}"])
 def test_topics_that_publishers_share_have_no_limit(topic: str) -> None:
     """Topics that several publishers share have no limit."""
-    assert set(counted(DeviceLimits("tokyo"), topic, 100)) == {Limit.TAKE}
+    assert set(counted(DeviceLimits("tokyo"), topic, 100)) == {Decision.TAKE}
 
 
 def test_letters_are_kept_again_on_the_next_day() -> None:
@@ -148,7 +148,7 @@ def test_letters_are_kept_again_on_the_next_day() -> None:
     made = DeviceLimits("tokyo")
     counted(made, readings_topic(), 10)
     day = NOW_MS + 24 * 60 * MINUTE
-    assert counted(made, readings_topic(), 10, day) == [Limit.TAKE] * 5 + [Limit.LETTER] * 3 + [Limit.DROP] * 2
+    assert counted(made, readings_topic(), 10, day) == [Decision.TAKE] * 5 + [Decision.LETTER] * 3 + [Decision.DROP] * 2
 
 
 def test_topics_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
