@@ -186,7 +186,7 @@ class WriterRegistry:
 
     def drain_soon(self, topic: str) -> None:
         """Drain the strays that wait for a log, if this site holds it, even if no reading follows."""
-        if self.holdings.state(topic) is CustodyState.HELD and self.book.wait_for(topic):
+        if self.holdings.state(topic) is CustodyState.HELD and self.book.has_any_for(topic):
             writer = self.box(topic)
             writer.enqueue(Barrier(writer.prepare))
 

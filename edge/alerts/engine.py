@@ -16,7 +16,7 @@ import logging
 from collections.abc import Iterable, Iterator, Set
 from typing import Final, NamedTuple
 
-from edge.alerts.box import NOT_YET_STORED, ContainerState
+from edge.alerts.box import ContainerState
 from edge.alerts.rules.base import AlertRule, RuleFinding
 from edge.alerts.rules.bookings import Bookings
 from edge.alerts.rules.devices import ClockRule, DeviceConflictRule, DeviceMovedRule
@@ -43,8 +43,6 @@ from fairlead.records.reading import GeoLocation, known, milliseconds
 from fairlead.records.ship import Position
 
 log = logging.getLogger(__name__)
-
-__all__ = ["NOT_YET_STORED", "AlertEngine", "default_rules"]
 
 _YARD_TICK_MS: Final = 5 * 60_000
 """How far a yard's clock moves until the rules judge again what time alone shows. At sea, each report does that."""

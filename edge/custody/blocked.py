@@ -166,7 +166,9 @@ class BlockedLogs:
 
     def _conditions(self, now_ms: int, opened: Mapping[str, Alert]) -> Iterator[SiteCondition]:
         strays = self._writers.strays
-        wait = [topic for topic in opened if topic in self.since_ms or strays.wait_for(topic) or topic in strays.events]
+        wait = [
+            topic for topic in opened if topic in self.since_ms or strays.has_any_for(topic) or topic in strays.events
+        ]
         late = [
             topic
             for topic, since_ms in self.since_ms.items()

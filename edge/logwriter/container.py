@@ -174,7 +174,7 @@ class WaitingStrays(Protocol):
     @property
     def own(self) -> StrayKeeper: ...
 
-    def wait_for(self, log: str) -> bool: ...
+    def has_any_for(self, log: str) -> bool: ...
 
 
 class Drain(Protocol):
@@ -261,7 +261,7 @@ class ContainerWriter(DedupWriter):
     def unblock(self) -> None:
         super().unblock()
         log.warning("%s: appending goes on", self.log)
-        if self._book.wait_for(self.log) and self._queue is not None:
+        if self._book.has_any_for(self.log) and self._queue is not None:
             self._queue.appendleft(Barrier(self.prepare))
 
     def term(self) -> int | None:
@@ -272,7 +272,7 @@ class ContainerWriter(DedupWriter):
 
     def ready(self) -> bool:
         term = self._holdings.term(self.log)
-        return term > 0 and term == self._looked and self._floor is not None and not self._book.wait_for(self.log)
+        return term > 0 and term == self._looked and self._floor is not None and not self._book.has_any_for(self.log)
 
     async def prepare(self) -> None:
         if not self.may_append():
@@ -283,7 +283,7 @@ class ContainerWriter(DedupWriter):
             self.lose(error)
             return
         await self._look_again()
-        if not self._draining and self._book.wait_for(self.log):
+        if not self._draining and self._book.has_any_for(self.log):
             await self.drain()
 
     async def _look_again(self) -> None:
@@ -296,7 +296,7 @@ class ContainerWriter(DedupWriter):
     def taken_over(self) -> None:
         """Start to append, as this site holds the log now: drain its strays and carry out its waiting events."""
         self.unload()
-        if self.log in self._holdings.view.seized() or self._book.wait_for(self.log):
+        if self.log in self._holdings.view.seized() or self._book.has_any_for(self.log):
             self.enqueue(Barrier(self.prepare))
         self._strays.custody_came(self.log)
 

@@ -255,7 +255,7 @@ class Strays:
         if log in self.events:
             self.events_due.set()
 
-    def wait_for(self, log: str) -> bool:
+    def has_any_for(self, log: str) -> bool:
         """Return whether this site keeps readings for this log, or is appending a stray for it."""
         return log in self.index.kept or log in self._on_the_way
 
@@ -391,9 +391,9 @@ class StrayBook:
         yield self.own.log, self.own.index
         yield from self._others.items()
 
-    def wait_for(self, log: str) -> bool:
+    def has_any_for(self, log: str) -> bool:
         """Return whether any strays log has readings that may be appended to this log."""
-        if self.own.wait_for(log):
+        if self.own.has_any_for(log):
             return True
         for topic, index in self._others.items():  # called for every reading
             if log in index.kept and self._trusted(topic, log):

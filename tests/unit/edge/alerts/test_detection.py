@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from edge.alerts.engine import NOT_YET_STORED, AlertEngine
+from edge.alerts.box import NOT_YET_STORED
+from edge.alerts.engine import AlertEngine
 from edge.ingest.classifier import Classifier
 from edge.messages import ReadingMessage
 from fairlead.records.alert import Alert

@@ -56,7 +56,7 @@ def view() -> CustodyView:
 @pytest.fixture
 def book(view: CustodyView) -> StrayBook:
     own = MagicMock(spec=Strays)
-    own.log, own.index, own.wait_for = OWN, StrayIndex(), lambda log: log in own.index.kept
+    own.log, own.index, own.has_any_for = OWN, StrayIndex(), lambda log: log in own.index.kept
     own.is_box_log = lambda log: True
     return StrayBook(cast(Strays, own), (OTHER,), view)
 
@@ -70,9 +70,9 @@ def test_strays_of_other_sites_wait_until_a_marker_says_they_are_drained(book: S
     assert book.drained("containers.none") == {}
     view.apply(granted(A, 2, {OTHER: 6}))
     book.passed_on(A, {OTHER: 6})
-    assert book.wait_for(A)
+    assert book.has_any_for(A)
     book.passed_on(A, {OTHER: 7})
-    assert (book.wait_for(A), book.wait_for(B)) == (False, True)
+    assert (book.has_any_for(A), book.has_any_for(B)) == (False, True)
     assert book.drained(A) == {OTHER: 7}
 
 
@@ -84,19 +84,19 @@ def test_what_a_site_is_not_trusted_with_waits_and_is_not_drained(book: StrayBoo
     given: set[tuple[str, str]] = set()
     careful = StrayBook(book.own, (OTHER,), view, trusted=lambda strays, log: (strays, log) in given)
     careful.add_record(OTHER, stray(A, 4, 0))
-    assert (careful.wait_for(A), careful.may_drain(OTHER, A), careful.may_drain(OWN, A)) == (False, False, True)
+    assert (careful.has_any_for(A), careful.may_drain(OTHER, A), careful.may_drain(OWN, A)) == (False, False, True)
     assert (careful.logs(), careful.drained(A)) == ({A}, {OTHER: 4})
     given.add((OTHER, A))
-    assert (careful.wait_for(A), careful.may_drain(OTHER, A)) == (True, True)
+    assert (careful.has_any_for(A), careful.may_drain(OTHER, A)) == (True, True)
 
 
 def test_what_was_drained_before_is_not_learnt_again(book: StrayBook, view: CustodyView) -> None:
     """Strays that were drained before are not added again."""
     view.apply(granted(A, 2, {OTHER: 5}))
     assert book.add_record(OTHER, stray(A, 4, 0)) is None
-    assert not book.wait_for(A)
+    assert not book.has_any_for(A)
     assert book.add_record(OTHER, stray(A, 5, 1)) == A
-    assert book.wait_for(A)
+    assert book.has_any_for(A)
 
 
 def test_what_is_behind_a_damaged_batch_counts_as_drained_only_where_it_was(book: StrayBook) -> None:
@@ -108,7 +108,7 @@ def test_what_is_behind_a_damaged_batch_counts_as_drained_only_where_it_was(book
     book.go_back(OTHER, 1)
     assert (list(index.offsets(A)), index.waiting, book.drained(A), book.drained(B)) == ([0], 1, {OTHER: 0}, {OTHER: 4})
     index.drained(A, upto=index.end)
-    assert (book.wait_for(A), book.drained(A)) == (False, {OTHER: 1})
+    assert (book.has_any_for(A), book.drained(A)) == (False, {OTHER: 1})
     assert book.add_record(OTHER, stray(A, 2, 2)) == A
     assert (list(index.offsets(A)), book.drained(A)) == ([2], {OTHER: 2})
 

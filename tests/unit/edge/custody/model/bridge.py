@@ -198,7 +198,7 @@ class Bridge(Store):
         if isinstance(entry, ClaimEntry):
             self.protocol.claims.learn(entry)
         elif isinstance(entry, CustodyEntry):
-            drains = self.book.wait_for(entry.log) and entry.log in self.tasks
+            drains = self.book.has_any_for(entry.log) and entry.log in self.tasks
             news = self.protocol.apply(entry, own=own, at_start=at_start)
             if self.protocol.splits:
                 raise Violation(f"I5: {self.protocol.splits}")
@@ -207,7 +207,7 @@ class Bridge(Store):
             self.given.add((entry.log, entry.to_site))
             if not at_start:
                 self.drain_soon(entry.log)
-            self.world.passed_on += drains and not self.book.wait_for(entry.log)
+            self.world.passed_on += drains and not self.book.has_any_for(entry.log)
         if own:
             self.protocol.learn(entry)
 
@@ -276,7 +276,7 @@ class Bridge(Store):
 
     def drain_soon(self, log: str) -> None:
         """Bring in the strays that wait for a log that is held here, even if no reading comes."""
-        if self.holds(log) and self.book.wait_for(log):
+        if self.holds(log) and self.book.has_any_for(log):
             self.prepare_soon(log)
 
     def prepare_soon(self, log: str) -> None:

@@ -61,7 +61,7 @@ class OwnStrays:
         self.log = f"strays.{site}"
         self.index = StrayIndex()
 
-    def wait_for(self, log: str) -> bool:
+    def has_any_for(self, log: str) -> bool:
         return log in self.index.kept
 
     def is_box_log(self, log: str) -> bool:
@@ -165,7 +165,7 @@ class Store:
         if self.looked.get(log) != term:
             yield from self.drive(self.protocol.look_again(log))
             self.looked[log] = term
-        if self.book.wait_for(log):
+        if self.book.has_any_for(log):
             yield from self.drive(self.protocol.drain([log]))
 
     # -- actions of the protocol
