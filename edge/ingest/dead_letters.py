@@ -66,10 +66,10 @@ class DeadLetters:
     """Writes messages that cannot be used into the site's dead-letter log.
 
     Args:
-        engine: The site's alert engine, which raises alerts about wrong device clocks; None to raise none.
+        engine: The site's alert engine, which raises alerts about wrong device clocks.
     """
 
-    def __init__(self, writers: WriterRegistry, engine: AlertEngine | None) -> None:
+    def __init__(self, writers: WriterRegistry, engine: AlertEngine) -> None:
         self._writers = writers
         self._engine = engine
 
@@ -89,15 +89,13 @@ class DeadLetters:
         Args:
             received_ms: When the message came, if it has waited since.
         """
-        if self._engine is not None and rejected.reason is RejectReason.DEVICE_CLOCK:
-            self._writers.alerts.append_alerts(self._clock_alerts(self._engine, rejected, topic, payload, now_ms), ack)
+        if rejected.reason is RejectReason.DEVICE_CLOCK:
+            self._writers.alerts.append_alerts(self._clock_alerts(rejected, topic, payload, now_ms), ack)
         self._writers.metrics.dead_letters_by_reason[rejected.reason.value] += 1
         letter = dead_letter(topic, payload, rejected, now_ms if received_ms is None else received_ms)
         self._writers.letters.enqueue(LogEntry(records.dead(letter, now_ms), letter_key(letter), redelivered, ack))
 
-    def _clock_alerts(
-        self, engine: AlertEngine, rejected: Rejected, topic: str, payload: bytes, now_ms: int
-    ) -> list[Alert]:
+    def _clock_alerts(self, rejected: Rejected, topic: str, payload: bytes, now_ms: int) -> list[Alert]:
         """Return the alert about a container whose readings are rejected, and so reach no alert rule."""
         identity = records.identity(payload)
         match topic.split("/"):
@@ -106,5 +104,5 @@ class DeadLetters:
                 cause = Cause(
                     log=self._writers.letters.log, offset=-1, device_id=device, boot_id=boot, sequence=sequence
                 )
-                return engine.refused(number, cause, rejected.detail, now_ms)
+                return self._engine.refused(number, cause, rejected.detail, now_ms)
         return []

@@ -51,7 +51,6 @@ class MessageRouter:
 
     Args:
         events: Carries out equipment events.
-        engine: The site's alert engine; None to raise no alerts about readings.
         roll_calls: The roll calls of a ship; None ashore.
     """
 
@@ -61,7 +60,7 @@ class MessageRouter:
         writers: WriterRegistry,
         events: EventHandler,
         dead_letters: DeadLetters,
-        engine: AlertEngine | None = None,
+        engine: AlertEngine,
         roll_calls: RollCallService | None = None,
     ) -> None:
         self._site = classifier.site
@@ -139,7 +138,7 @@ class MessageRouter:
         """
         writers, ack = self._writers, delivery.ack
         custody = writers.holdings.state(message.log)
-        if self._engine is not None and (self._engine.yard is None or custody is not CustodyState.ELSEWHERE):
+        if self._engine.yard is None or custody is not CustodyState.ELSEWHERE:
             stored_in = message.log if custody is CustodyState.HELD else writers.strays.log
             raised = self._engine.judge_reading(message, stored_in, now)
             if raised:
@@ -150,7 +149,7 @@ class MessageRouter:
         writers.box(message.log).enqueue(LogEntry(record, message.identity, delivery.redelivered, ack))
 
     def _take_ship(self, message: ShipMessage, delivery: Delivery, now: int) -> None:
-        if self._engine is not None and isinstance(message.report, Position):
+        if isinstance(message.report, Position):
             self._writers.alerts.append_alerts(
                 self._engine.ship_reported(message.report, message.device_ms, now), delivery.ack
             )

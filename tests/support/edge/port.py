@@ -8,6 +8,7 @@ import datetime as dt
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
+from edge.alerts.engine import AlertEngine
 from edge.alerts.site_alerts import LedgerAlerts
 from edge.custody.handlers import CustodyEventHandler
 from edge.custody.manager import CustodyManager
@@ -59,7 +60,7 @@ def granted_by_sydney(term: int, marker: int, to: str | None, event: str, at: dt
 
 
 class _Letters(DeadLetters):
-    def __init__(self, writers: WriterRegistry, engine: None) -> None:
+    def __init__(self, writers: WriterRegistry, engine: AlertEngine) -> None:
         super().__init__(writers, engine)
         self.rejected: list[Rejected] = []
 
@@ -89,7 +90,7 @@ class Port:
         self.custody = CustodyManager(topology(), kafka, self.holdings, believer, alerts, settlement)
         self.writers = self.custody.writers
         self.classifier = Classifier(topology(), SITE)
-        letters = _Letters(self.writers, None)
+        letters = _Letters(self.writers, AlertEngine(SITE, ashore=True))
         self.rejected = letters.rejected
         self.event_handler = CustodyEventHandler(
             self.classifier, self.tails, self.writers, self.custody.term_writer, letters

@@ -9,6 +9,7 @@ from unittest.mock import MagicMock, Mock
 
 import pytest
 
+from edge.alerts.engine import AlertEngine
 from edge.alerts.site_alerts import SiteAlerts
 from edge.ingest import limits
 from edge.ingest.classifier import Classifier
@@ -169,17 +170,14 @@ def same_moment(monkeypatch: pytest.MonkeyPatch) -> None:
 class Site:
     """Tokyo's router, and where it put each message."""
 
-    def __init__(self, site: str = "tokyo") -> None:
+    def __init__(self) -> None:
         self.writers: Any = MagicMock()
         self.metrics = Metrics()
         self.session = AckSession()
         self.writers.metrics = self.metrics
-        self.router = MessageRouter(
-            Classifier(topology(), site),
-            self.writers,
-            MagicMock(),
-            DeadLetters(self.writers, None),
-        )
+        engine = AlertEngine("tokyo", ashore=True)
+        letters = DeadLetters(self.writers, engine)
+        self.router = MessageRouter(Classifier(topology(), "tokyo"), self.writers, MagicMock(), letters, engine)
         self._mids = 0
 
     def publish(self, topic: str, payload: bytes) -> None:

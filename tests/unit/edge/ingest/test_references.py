@@ -9,6 +9,7 @@ from unittest.mock import MagicMock
 import msgspec
 import pytest
 
+from edge.alerts.engine import AlertEngine
 from edge.alerts.site_alerts import SiteAlerts
 from edge.ingest.classifier import Classifier
 from edge.ingest.dead_letters import DeadLetters
@@ -44,12 +45,9 @@ class Office:
         self.writers: Any = MagicMock()
         self.metrics = Metrics()
         self.writers.metrics = self.metrics
-        self.router = MessageRouter(
-            Classifier(topology(), "tokyo"),
-            self.writers,
-            MagicMock(),
-            DeadLetters(self.writers, None),
-        )
+        engine = AlertEngine("tokyo", ashore=True)
+        letters = DeadLetters(self.writers, engine)
+        self.router = MessageRouter(Classifier(topology(), "tokyo"), self.writers, MagicMock(), letters, engine)
         self.references = self.router.references
 
     def publish(self, payload: bytes, topic: str = TOPIC) -> None:

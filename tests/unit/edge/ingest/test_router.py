@@ -4,6 +4,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
+from edge.alerts.engine import AlertEngine
 from edge.ingest.classifier import Classifier
 from edge.ingest.dead_letters import DeadLetters
 from edge.ingest.router import DROPPED, MessageRouter
@@ -25,12 +26,8 @@ def writers(metrics: Metrics) -> MagicMock:
 
 @pytest.fixture
 def router(writers: MagicMock) -> MessageRouter:
-    return MessageRouter(
-        Classifier(topology(), "tokyo"),
-        writers,
-        MagicMock(),
-        DeadLetters(writers, None),
-    )
+    engine = AlertEngine("tokyo", ashore=True)
+    return MessageRouter(Classifier(topology(), "tokyo"), writers, MagicMock(), DeadLetters(writers, engine), engine)
 
 
 def test_messages_that_the_mqtt_broker_dropped_are_said_loudly_and_counted(
