@@ -17,7 +17,7 @@ _DEVICES = 8  # per container; the one that reported longest ago is forgotten
 
 
 @dataclass(slots=True, eq=False)
-class Heard:
+class HeardDevice:
     """The readings of one device about one container, ordered by the device's counters. Late readings change nothing.
 
     Args:
@@ -55,8 +55,9 @@ class ContainerState:
         log: Where its readings are stored now: its own log, or the site's strays.
         held: Whether the site has custody of the container's log.
         received_ms: When its last reading was received, by the site's clock.
-        heard: Its devices, by id.
-        at_ms, heard_ms: Device time of the newest reading, and the site's clock at its receipt (0: unknown).
+        heard: What was heard from each of its devices, by the device's id.
+        at_ms: Device time of the newest reading.
+        heard_ms: The clock of the ship or yard (``ShipState.at_ms``) when the newest reading was received; 0: unknown.
         interval_ms: The device's usual interval between readings, learnt from these; 0: not known yet.
         disturbed: Whether the newest reading shows a defrost or a pre-trip inspection.
         disturbed_ms: Device time of the last reading that showed one.
@@ -76,7 +77,7 @@ class ContainerState:
     log: str = ""
     held: bool = False
     received_ms: int = 0
-    heard: dict[str, Heard] = field(default_factory=dict)
+    heard: dict[str, HeardDevice] = field(default_factory=dict)
     device: str = ""
     boot: int = -1
     sequence: int = -1
@@ -101,7 +102,7 @@ class ContainerState:
             if len(self.heard) >= _DEVICES:
                 del self.heard[min(self.heard, key=lambda device: self.heard[device].last_ms)]
             at = message.device_ms
-            self.heard[identity.device] = Heard(received_ms, received_ms, at, at, identity, self.log)
+            self.heard[identity.device] = HeardDevice(received_ms, received_ms, at, at, identity, self.log)
         elif identity > known.last:
             known.before_ms, known.before_device_ms = known.last_ms, known.last_device_ms
             known.last_ms, known.last_device_ms = received_ms, message.device_ms
@@ -112,6 +113,9 @@ class ContainerState:
 
         Readings of one device are ordered by its counters. Device clocks decide only between two devices on one
         container.
+
+        Args:
+            ship_ms: The clock of the ship or yard now; 0 if it is not known.
         """
         device, boot, sequence = message.identity
         at = message.device_ms

@@ -61,7 +61,7 @@ class AlertRule:
         return bool(finding.causes) and finding.causes[0] == dismissed.causes[0]
 
     def tick(self, ship: ShipState) -> Iterable[tuple[ContainerState, RuleFinding]]:
-        """Judge what follows from the time alone. Called when the site's clock (``ship.at_ms``) has advanced."""
+        """Judge what time alone shows. Called when the clock of the ship or yard (``ship.at_ms``) has advanced."""
         return ()
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from edge.alerts.box import ContainerState, Heard
+from edge.alerts.box import ContainerState, HeardDevice
 from edge.alerts.rules.base import AlertRule, RuleFinding
 from edge.alerts.ship import ShipState
 from edge.messages import ReadingMessage
@@ -24,7 +24,7 @@ _SHARED: Final = 8  # containers remembered of one id, so that a reading of a ya
 
 
 @dataclass(slots=True)
-class _Wrong:
+class _WrongClock:
     """Readings with a wrong clock since the last one with a right clock, counted by device and by whether they are
     refused. ``newest``: which the newest counts for."""
 
@@ -53,9 +53,11 @@ class ClockRule(AlertRule):
             return None
         cause = box.cause(message)
         if opened is not None:
-            return RuleFinding("CLEARED", opened.severity, box.received_ms, (cause,), _says(self.kind, "right again"))
+            return RuleFinding(
+                "CLEARED", opened.severity, box.received_ms, (cause,), _evidence(self.kind, "right again")
+            )
         detail = f"the device's clock is {ahead // 60_000} min ahead of the site's"
-        return RuleFinding("OPENED", "WARNING", box.received_ms, (cause,), _says(self.kind, detail))
+        return RuleFinding("OPENED", "WARNING", box.received_ms, (cause,), _evidence(self.kind, detail))
 
     def refused(self, box: ContainerState, cause: Cause, detail: str, now_ms: int) -> RuleFinding | None:
         """Judge a reading that became a dead letter because of its clock: no rule watches this container meanwhile."""
@@ -63,7 +65,7 @@ class ClockRule(AlertRule):
         if self.kind in box.open:
             return None
         said = f"{detail}; its readings are dead letters, and this container is not watched"
-        return RuleFinding("OPENED", "WARNING", now_ms, (cause,), _says(self.kind, said))
+        return RuleFinding("OPENED", "WARNING", now_ms, (cause,), _evidence(self.kind, said))
 
     def is_same(self, box: ContainerState, dismissed: Alert, finding: RuleFinding) -> bool:
         """Return whether the device's clock was wrong in the same way before, and has not been right since.
@@ -71,7 +73,7 @@ class ClockRule(AlertRule):
         Refused readings are in no log that is read again. After a restart their alert is the same if the last reading
         stored in this stay came before it was cleared.
         """
-        story: _Wrong | None = box.pending.get(self.kind)
+        story: _WrongClock | None = box.pending.get(self.kind)
         if story is None:
             return False
         now, then = finding.causes[0], dismissed.causes[0]
@@ -81,7 +83,7 @@ class ClockRule(AlertRule):
 
     def _note(self, box: ContainerState, device: str, *, refused: bool) -> None:
         key = device, refused
-        story: _Wrong = box.pending.setdefault(self.kind, _Wrong(Counter(), key))
+        story: _WrongClock = box.pending.setdefault(self.kind, _WrongClock(Counter(), key))
         if key not in story.counts and len(story.counts) >= _SHARED:
             story.counts.clear()
         story.newest = key
@@ -119,10 +121,10 @@ class DeviceConflictRule(AlertRule):
         if opened is not None:
             if others or now - min(each.first_ms for each in box.heard.values()) <= window:
                 if others:
-                    self._saw(box, now, window)
+                    self._note_conflict(box, now, window)
                 return None
             detail = f"only {message.identity.device} reports now"
-            return RuleFinding("CLEARED", opened.severity, now, (box.cause(message),), _says(self.kind, detail))
+            return RuleFinding("CLEARED", opened.severity, now, (box.cause(message),), _evidence(self.kind, detail))
         between = [
             each
             for each in others
@@ -135,10 +137,10 @@ class DeviceConflictRule(AlertRule):
         ]
         if not between:
             return None
-        self._saw(box, now, window)
+        self._note_conflict(box, now, window)
         other = max(between, key=lambda each: each.last_ms)
         detail = f"{other.last.device} and {message.identity.device} both report for this container"
-        return RuleFinding("OPENED", "WARNING", now, (other.cause(), box.cause(message)), _says(self.kind, detail))
+        return RuleFinding("OPENED", "WARNING", now, (other.cause(), box.cause(message)), _evidence(self.kind, detail))
 
     def is_same(self, box: ContainerState, dismissed: Alert, finding: RuleFinding) -> bool:
         """Return whether the same devices have gone on since the dismissed alert, without a pause of the window.
@@ -154,7 +156,7 @@ class DeviceConflictRule(AlertRule):
             and {each.device_id for each in finding.causes} <= {each.device_id for each in dismissed.causes}
         )
 
-    def _saw(self, box: ContainerState, now: int, window: int) -> None:
+    def _note_conflict(self, box: ContainerState, now: int, window: int) -> None:
         story: _Conflict = box.pending.setdefault(self.kind, _Conflict(now, now))
         if now - story.last_ms > window:
             story.since_ms = now
@@ -185,7 +187,7 @@ class DeviceMovedRule(AlertRule):
             self._heard_in[device] = (box.number,)
             return None
         if box.number not in known:
-            aboard = tuple(number for number in known if _has(ship, number, device))
+            aboard = tuple(number for number in known if _has_heard(ship, number, device))
             if len(aboard) >= _SHARED:
                 return None
             known = self._heard_in[device] = (*aboard, box.number)
@@ -199,7 +201,7 @@ class DeviceMovedRule(AlertRule):
         for box in [box for box in ship.aboard.values() if self.kind in box.open]:
             device = box.open[self.kind].causes[0].device_id
             known = self._heard_in.get(device, ())
-            others = [ship.aboard[number].heard[device] for number in known if _has(ship, number, device)]
+            others = [ship.aboard[number].heard[device] for number in known if _has_heard(ship, number, device)]
             at = max((each.last_ms for each in others), default=box.received_ms)
             finding = self._judge(box, device, known, ship, at)
             if finding is not None and finding.state == "CLEARED":
@@ -210,32 +212,32 @@ class DeviceMovedRule(AlertRule):
         self, box: ContainerState, device: str, known: tuple[str, ...], ship: ShipState, now: int
     ) -> RuleFinding | None:
         mine, opened = box.heard.get(device), box.open.get(self.kind)
-        before = [number for number in known if number != box.number and _has(ship, number, device)]
+        before = [number for number in known if number != box.number and _has_heard(ship, number, device)]
         if opened is not None and opened.causes[0].device_id != device:
             return None
         if mine is None or len(before) > 1:
             return None
         if not before:
-            return self._over(box, mine, now, "the other container has left")
+            return self._clear(box, mine, now, "the other container has left")
         other = ship.aboard[before[0]]
         there = other.heard[device]
         if there.last_ms >= mine.first_ms:
-            return self._over(box, mine, now, f"it reports for {other.number} again")
+            return self._clear(box, mine, now, f"it reports for {other.number} again")
         if any(each.last_ms > there.last_ms for each in other.heard.values()):
-            return self._over(box, mine, now, f"{other.number} has another device")
+            return self._clear(box, mine, now, f"{other.number} has another device")
         if opened is not None or mine.last_ms <= mine.first_ms:
             return None
         until = dt.datetime.fromtimestamp(there.last_ms / 1000, dt.UTC)
         detail = (
             f"{device} reported for {other.number} until {until:%Y-%m-%d %H:%M} UTC, and reports for this one since"
         )
-        return RuleFinding("OPENED", "WARNING", now, (there.cause(), mine.cause()), _says(self.kind, detail))
+        return RuleFinding("OPENED", "WARNING", now, (there.cause(), mine.cause()), _evidence(self.kind, detail))
 
-    def _over(self, box: ContainerState, mine: Heard, now: int, why: str) -> RuleFinding | None:
+    def _clear(self, box: ContainerState, mine: HeardDevice, now: int, why: str) -> RuleFinding | None:
         opened = box.open.get(self.kind)
         if opened is None:
             return None
-        return RuleFinding("CLEARED", opened.severity, now, (mine.cause(),), _says(self.kind, why))
+        return RuleFinding("CLEARED", opened.severity, now, (mine.cause(),), _evidence(self.kind, why))
 
 
 def _heard_aboard(ship: ShipState) -> dict[str, tuple[str, ...]]:
@@ -249,10 +251,10 @@ def _heard_aboard(ship: ShipState) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def _has(ship: ShipState, number: str, device: str) -> bool:
+def _has_heard(ship: ShipState, number: str, device: str) -> bool:
     box = ship.aboard.get(number)
     return box is not None and device in box.heard
 
 
-def _says(kind: str, detail: str) -> tuple[Evidence, ...]:
+def _evidence(kind: str, detail: str) -> tuple[Evidence, ...]:
     return (Evidence(name=kind.lower().replace("_", "-"), weight=1.0, detail=detail),)

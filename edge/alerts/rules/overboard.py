@@ -51,7 +51,7 @@ class OverboardRule(AlertRule):
     takes_late = True
 
     def judge_reading(self, box: ContainerState, message: ReadingMessage, ship: ShipState) -> RuleFinding | None:
-        found = _felt(box.limits.overboard, message, ship)
+        found = _signs_in(box.limits.overboard, message, ship)
         story: _Story | None = box.pending.get(KIND)
         if story is None:
             if not found:
@@ -115,7 +115,7 @@ class OverboardRule(AlertRule):
         return findings
 
 
-def _felt(limits: OverboardThresholds, message: ReadingMessage, ship: ShipState) -> list[Evidence]:
+def _signs_in(limits: OverboardThresholds, message: ReadingMessage, ship: ShipState) -> list[Evidence]:
     """Return the signs in one reading."""
     found: list[Evidence] = []
     reading = message.reading
