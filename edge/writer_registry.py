@@ -165,17 +165,17 @@ class WriterRegistry:
             memory: RecentKeys[int] = RecentKeys(1, only_redelivered=True)  # none comes twice
             self.digests = LogWriter(logs.digest, sink, memory, settle=settlement.acknowledge, fail=fail)
         self.ship = {
-            topic: DedupWriter(topic, sink, kafka.tails, settle=settlement.settle_message, fail=fail)
-            for topic in (logs.location, logs.environment)
-            if topic is not None
+            log: DedupWriter(log, sink, kafka.tails, settle=settlement.settle_message, fail=fail)
+            for log in (logs.location, logs.environment)
+            if log is not None
         }
 
-    def box(self, topic: str) -> ContainerWriter:
+    def box(self, log: str) -> ContainerWriter:
         """Return the writer of a container's log; create it at first use."""
-        writer = self._boxes.get(topic)
+        writer = self._boxes.get(log)
         if writer is None:
-            writer = self._boxes[topic] = ContainerWriter(
-                topic,
+            writer = self._boxes[log] = ContainerWriter(
+                log,
                 self._kafka.appender,
                 self._kafka.tails,
                 self._custody,
@@ -184,10 +184,10 @@ class WriterRegistry:
             )
         return writer
 
-    def drain_soon(self, topic: str) -> None:
+    def drain_soon(self, log: str) -> None:
         """Drain the strays that wait for a log, if this site holds it, even if no reading follows."""
-        if self.holdings.state(topic) is CustodyState.HELD and self.book.has_any_for(topic):
-            writer = self.box(topic)
+        if self.holdings.state(log) is CustodyState.HELD and self.book.has_any_for(log):
+            writer = self.box(log)
             writer.enqueue(Barrier(writer.prepare))
 
     def all(self) -> list[LogWriter[Any]]:

@@ -122,6 +122,7 @@ class Classifier:
             )
 
     def _route(self, topic: str) -> _Route:
+        """Return what the messages of an MQTT topic are, or why all of them are rejected."""
         topic, _ = unwrapped(topic)  # a replayed dead letter counts as published on its original topic
         match topic.split("/"):
             case ["fairlead", "v1", "containers", number, "readings"]:

@@ -212,11 +212,11 @@ class ContainerWriter(DedupWriter):
     """
 
     waits_for_broker: ClassVar[bool] = False  # keeps readings as strays until the broker serves the log again
-    __slots__ = ("_book", "_broken", "_copy", "_drain", "_draining", "_holdings", "_looked", "_strays")
+    __slots__ = ("_book", "_broken", "_copy", "_drain", "_draining", "_holdings", "_searched_term", "_strays")
 
     def __init__(
         self,
-        topic: str,
+        log: str,
         sink: Sink,
         tails: TailReader,
         custody: ContainerCustody,
@@ -224,14 +224,14 @@ class ContainerWriter(DedupWriter):
         settle: Callable[[LogEntry[MessageId], EntryOutcome], None],
         fail: Callable[[BaseException], None],
     ) -> None:
-        super().__init__(topic, sink, tails, settle=settle, fail=fail)
+        super().__init__(log, sink, tails, settle=settle, fail=fail)
         self._holdings = custody.holdings
         self._book = custody.book
         self._strays = custody.book.own
         self._drain = custody.drain
         self._broken = custody.broken
         self._draining = False
-        self._looked = 0  # this site's term in which the strays were last searched for again
+        self._searched_term = 0  # this site's term in which the strays were last searched for again
         self._copy: SequenceDedup | None = None  # readings in this site's copy while another site holds the log
 
     def keep_waiting(self) -> None:
@@ -272,7 +272,12 @@ class ContainerWriter(DedupWriter):
 
     def ready(self) -> bool:
         term = self._holdings.term(self.log)
-        return term > 0 and term == self._looked and self._floor is not None and not self._book.has_any_for(self.log)
+        return (
+            term > 0
+            and term == self._searched_term
+            and self._floor is not None
+            and not self._book.has_any_for(self.log)
+        )
 
     async def prepare(self) -> None:
         if not self.may_append():
@@ -289,9 +294,9 @@ class ContainerWriter(DedupWriter):
     async def _look_again(self) -> None:
         """Search for the log's strays again, once per term: a seizure may have reduced how far they are drained."""
         term = self._holdings.term(self.log)
-        if self._looked != term:
+        if self._searched_term != term:
             await self._drain.look_again(self.log)
-            self._looked = term
+            self._searched_term = term
 
     def taken_over(self) -> None:
         """Start to append, as this site holds the log now: drain its strays and carry out its waiting events."""
