@@ -64,6 +64,10 @@ class AlertRule:
         """Judge what time alone shows. Called when the clock of the ship or yard (``ship.at_ms``) has advanced."""
         return ()
 
+    def _evidence(self, detail: str) -> Evidence:
+        """Return a finding's evidence with the rule's own name."""
+        return Evidence(name=self.kind.lower().replace("_", "-"), weight=1.0, detail=detail)
+
 
 @dataclass(slots=True)
 class _Condition:
@@ -161,9 +165,6 @@ class DwellRule(AlertRule):
         detail = self.describe(box, message) + (f", for {lasted // 60_000} min" if lasted >= 60_000 else "")
         causes = unique([condition.first, condition.worst, box.cause(message)])
         return RuleFinding(state, severity, message.device_ms, causes, (self._evidence(detail),))
-
-    def _evidence(self, detail: str) -> Evidence:
-        return Evidence(name=self.kind.lower().replace("_", "-"), weight=1.0, detail=detail)
 
 
 def rank(severity: Severity) -> int:

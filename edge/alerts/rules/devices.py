@@ -16,7 +16,7 @@ from edge.alerts.box import ContainerState, HeardDevice
 from edge.alerts.rules.base import AlertRule, RuleFinding
 from edge.alerts.ship import ShipState
 from edge.messages import ReadingMessage
-from fairlead.records.alert import Alert, Cause, Evidence
+from fairlead.records.alert import Alert, Cause
 from fairlead.records.reading import milliseconds
 
 MOST_DEVICES: Final = 65_536  # remembered by id; a bound against ids without end
@@ -53,11 +53,9 @@ class ClockRule(AlertRule):
             return None
         cause = box.cause(message)
         if opened is not None:
-            return RuleFinding(
-                "CLEARED", opened.severity, box.received_ms, (cause,), _evidence(self.kind, "right again")
-            )
+            return RuleFinding("CLEARED", opened.severity, box.received_ms, (cause,), (self._evidence("right again"),))
         detail = f"the device's clock is {ahead // 60_000} min ahead of the site's"
-        return RuleFinding("OPENED", "WARNING", box.received_ms, (cause,), _evidence(self.kind, detail))
+        return RuleFinding("OPENED", "WARNING", box.received_ms, (cause,), (self._evidence(detail),))
 
     def refused(self, box: ContainerState, cause: Cause, detail: str, now_ms: int) -> RuleFinding | None:
         """Judge a reading that became a dead letter because of its clock: no rule watches this container meanwhile."""
@@ -65,7 +63,7 @@ class ClockRule(AlertRule):
         if self.kind in box.open:
             return None
         said = f"{detail}; its readings are dead letters, and this container is not watched"
-        return RuleFinding("OPENED", "WARNING", now_ms, (cause,), _evidence(self.kind, said))
+        return RuleFinding("OPENED", "WARNING", now_ms, (cause,), (self._evidence(said),))
 
     def is_same(self, box: ContainerState, dismissed: Alert, finding: RuleFinding) -> bool:
         """Return whether the device's clock was wrong in the same way before, and has not been right since.
@@ -124,7 +122,7 @@ class DeviceConflictRule(AlertRule):
                     self._note_conflict(box, now, window)
                 return None
             detail = f"only {message.identity.device} reports now"
-            return RuleFinding("CLEARED", opened.severity, now, (box.cause(message),), _evidence(self.kind, detail))
+            return RuleFinding("CLEARED", opened.severity, now, (box.cause(message),), (self._evidence(detail),))
         between = [
             each
             for each in others
@@ -140,7 +138,7 @@ class DeviceConflictRule(AlertRule):
         self._note_conflict(box, now, window)
         other = max(between, key=lambda each: each.last_ms)
         detail = f"{other.last.device} and {message.identity.device} both report for this container"
-        return RuleFinding("OPENED", "WARNING", now, (other.cause(), box.cause(message)), _evidence(self.kind, detail))
+        return RuleFinding("OPENED", "WARNING", now, (other.cause(), box.cause(message)), (self._evidence(detail),))
 
     def is_same(self, box: ContainerState, dismissed: Alert, finding: RuleFinding) -> bool:
         """Return whether the same devices have gone on since the dismissed alert, without a pause of the window.
@@ -231,13 +229,13 @@ class DeviceMovedRule(AlertRule):
         detail = (
             f"{device} reported for {other.number} until {until:%Y-%m-%d %H:%M} UTC, and reports for this one since"
         )
-        return RuleFinding("OPENED", "WARNING", now, (there.cause(), mine.cause()), _evidence(self.kind, detail))
+        return RuleFinding("OPENED", "WARNING", now, (there.cause(), mine.cause()), (self._evidence(detail),))
 
     def _clear(self, box: ContainerState, mine: HeardDevice, now: int, why: str) -> RuleFinding | None:
         opened = box.open.get(self.kind)
         if opened is None:
             return None
-        return RuleFinding("CLEARED", opened.severity, now, (mine.cause(),), _evidence(self.kind, why))
+        return RuleFinding("CLEARED", opened.severity, now, (mine.cause(),), (self._evidence(why),))
 
 
 def _heard_aboard(ship: ShipState) -> dict[str, tuple[str, ...]]:
@@ -254,7 +252,3 @@ def _heard_aboard(ship: ShipState) -> dict[str, tuple[str, ...]]:
 def _has_heard(ship: ShipState, number: str, device: str) -> bool:
     box = ship.aboard.get(number)
     return box is not None and device in box.heard
-
-
-def _evidence(kind: str, detail: str) -> tuple[Evidence, ...]:
-    return (Evidence(name=kind.lower().replace("_", "-"), weight=1.0, detail=detail),)
