@@ -234,8 +234,36 @@ class CustodyEventHandler:
 _OrderWork: TypeAlias = Callable[[CustodyOrder, ContainerWriter], Coroutine[Any, Any, None]]
 
 
+class _Turns:
+    """Starts work, ``ORDERS_AT_ONCE`` at a time, the oldest first. Whoever starts work says when it is done."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._running = 0
+
+    def add(self, start: Callable[[], None]) -> None:
+        self._waiting.append(start)
+        self._start_next()
+
+    def done(self) -> None:
+        self._running -= 1
+        self._start_next()
+
+    def _start_next(self) -> None:
+        """Start waiting work once half of the other work is done: what starts together shares its requests."""
+        if self._running > ORDERS_AT_ONCE // 2:
+            return
+        while self._waiting and self._running < ORDERS_AT_ONCE:
+            self._running += 1
+            self._waiting.popleft()()
+
+
 class OrderHandler:
-    """Carries out operators' orders to one site, ``ORDERS_AT_ONCE`` at a time, the oldest first."""
+    """Carries out operators' orders to one site, the oldest first.
+
+    Seizures have turns of their own: a seizure reads all ledgers to their ends, and waits as long as one of them is
+    damaged. A refused seizure, of which only the entry may be missing, reads none.
+    """
 
     def __init__(self, topology: Topology, writers: WriterRegistry, term_writer: TermWriter) -> None:
         self._topology = topology
@@ -246,8 +274,7 @@ class OrderHandler:
         self._term_writer = term_writer
         self._metrics = writers.metrics
         self._begun: set[str] = set()  # ids of orders that were added
-        self._waiting: deque[tuple[_OrderWork, CustodyOrder]] = deque()
-        self._running = 0
+        self._seizures, self._others = _Turns(), _Turns()
 
     def add_order(self, topic: str, record: Record, _at_start: bool) -> None:
         """Carry out the order in a record of the topic of orders, if it is for this site and not answered yet."""
@@ -262,25 +289,18 @@ class OrderHandler:
         self._add(self._enter if refused else self._carry_out, order)
 
     def _add(self, work: _OrderWork, order: CustodyOrder) -> None:
-        self._waiting.append((work, order))
-        self._start_next()
+        turns = self._seizures if order.kind == "seize" and work != self._enter else self._others
+        turns.add(partial(self._start, work, order, turns))
 
-    def _start_next(self) -> None:
-        """Start waiting orders once half of the others are done: orders that start together share their requests."""
-        if self._running > ORDERS_AT_ONCE // 2:
-            return
-        while self._waiting and self._running < ORDERS_AT_ONCE:
-            work, order = self._waiting.popleft()
-            self._running += 1
-            writer = self._writers.box(order.log)
-            writer.enqueue(Barrier(partial(self._run, work, order, writer)))
+    def _start(self, work: _OrderWork, order: CustodyOrder, turns: _Turns) -> None:
+        writer = self._writers.box(order.log)
+        writer.enqueue(Barrier(partial(self._run, work, order, writer, turns)))
 
-    async def _run(self, work: _OrderWork, order: CustodyOrder, writer: ContainerWriter) -> None:
+    async def _run(self, work: _OrderWork, order: CustodyOrder, writer: ContainerWriter, turns: _Turns) -> None:
         try:
             await work(order, writer)
         finally:
-            self._running -= 1
-            self._start_next()
+            turns.done()
 
     async def _enter(self, order: CustodyOrder, writer: ContainerWriter) -> None:
         """Write the entry of a refused seizure whose marker another bridge of this site has stored, if there is one."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, Literal
 from unittest import mock
 
 from edge.custody import handlers
@@ -15,14 +15,15 @@ from fairlead.kafka.protocol.record import Record
 from fairlead.records import encode
 from fairlead.records.custody import CUSTODY_ORDERS, CustodyOrder
 from tests.support.edge.samples import NOW, topology
+from tests.support.kafka.fake_broker import until
 
 COUNT, AT_ONCE = 30, 10
 
 
-def record(number: int) -> Record:
+def record(number: int, kind: Literal["grant", "seize"] = "seize") -> Record:
     order = CustodyOrder(
         order_id=f"o{number}",
-        kind="seize",
+        kind=kind,
         log=f"containers.{number}",
         at_site="tokyo",
         to_site="tokyo",
@@ -80,3 +81,29 @@ async def test_many_orders_are_carried_out_some_at_a_time(monkeypatch: Any) -> N
     assert sorted(bridge.done) == sorted(f"o{number}" for number in range(COUNT))
     assert bridge.done.index("o1") > bridge.done.index("o2"), "the others do not wait for it"
     assert bridge.done[0] == "o0" and writers.metrics.seizures == COUNT
+
+
+async def test_seizures_that_wait_for_a_damaged_ledger_hold_up_no_grant(monkeypatch: Any) -> None:
+    """Every seizure reads the ledgers to their ends first, which takes as long as one of them is damaged."""
+    monkeypatch.setattr(handlers, "ORDERS_AT_ONCE", AT_ONCE)
+    bridge, whole = Bridge(), asyncio.Event()
+    bridge.away.clear()
+
+    async def run(order_id: str) -> SeizureError | None:
+        if order_id != f"o{COUNT}":
+            await whole.wait()
+        return await bridge.run(order_id)
+
+    writers = mock.Mock(box=bridge.box, metrics=mock.Mock(seizures=0, grants=0))
+    handler = OrderHandler(topology(), writers, mock.Mock(protocol=bridge.protocol, run=run))
+    for number in range(COUNT):
+        handler.add_order(CUSTODY_ORDERS, record(number), False)
+    handler.add_order(CUSTODY_ORDERS, record(COUNT, "grant"), False)
+    try:
+        await until(lambda: bridge.done)
+        assert bridge.done == [f"o{COUNT}"] and writers.metrics.grants == 1
+    finally:
+        whole.set()
+        while len(bridge.done) <= COUNT:
+            await asyncio.gather(*bridge.tasks)
+    assert bridge.most <= AT_ONCE and writers.metrics.seizures == COUNT
