@@ -767,7 +767,8 @@ class CustodyProtocol:
         try:
             position, last = yield from self._end_of_copy(transfer.log)
             return (yield from self._enter_stored_seizure(transfer, position, last))
-        except (SeizureError, CorruptBatch):
+        except (SeizureError, CorruptBatch) as error:
+            log.warning("%s: no entry is written for the refused order %s: %s", self.site, transfer.event_id, error)
             return False
 
     def _enter_stored_seizure(self, transfer: Transfer, position: LogPosition, last: Marker | None) -> Steps[bool]:
@@ -785,8 +786,29 @@ class CustodyProtocol:
         Raises:
             SeizureError: another site has seized the log, and its ledger is not here yet.
         """
-        topic = transfer.log
-        if last is None or last.event != "SEIZURE" or last.term <= (self.view.term(topic) or 0):
+        topic, order_id = transfer.log, transfer.event_id
+        if last is None:
+            log.warning(
+                "%s: no marker can be read at offset %d of %s, so nobody knows whether it is of order %s",
+                self.site,
+                position.marker,
+                topic,
+                order_id,
+            )
+            return False
+        if last.event != "SEIZURE":
+            return False
+        known = self.view.term(topic) or 0
+        if last.term <= known:
+            if last.event_id == order_id and (self.is_refused(order_id) or not self.is_answered(order_id)):
+                log.warning(
+                    "%s: the marker of order %s in %s, term %d, gets no entry: the ledgers have the log in term %d",
+                    self.site,
+                    order_id,
+                    topic,
+                    last.term,
+                    known,
+                )
             return False
         if last.to_site != self.site:  # the marker's offset in a copy may differ; that site's entry has the true one
             raise SeizureError(
@@ -794,7 +816,9 @@ class CustodyProtocol:
                 hint=f"wait for the ledger of {last.to_site}: fairlead custody show {topic}",
                 log=topic,
             )
-        ordered = last.event_id == transfer.event_id
+        ordered = last.event_id == order_id
+        if not ordered:
+            log.warning("%s: the entry of order %s, which seized %s, is written now", self.site, last.event_id, topic)
         yield ForgetLog(topic)
         yield from self.publish(last, position.marker, ordered_by=transfer.ordered_by if ordered else "")
         return ordered
