@@ -767,7 +767,9 @@ class CustodyProtocol:
         try:
             position, last = yield from self._end_of_copy(transfer.log)
             return (yield from self._enter_stored_seizure(transfer, position, last))
-        except (SeizureError, CorruptBatch) as error:
+        except SeizureError:
+            return False  # most refused seizures have no copy here that could have a marker
+        except CorruptBatch as error:
             log.warning("%s: no entry is written for the refused order %s: %s", self.site, transfer.event_id, error)
             return False
 
@@ -787,16 +789,7 @@ class CustodyProtocol:
             SeizureError: another site has seized the log, and its ledger is not here yet.
         """
         topic, order_id = transfer.log, transfer.event_id
-        if last is None:
-            log.warning(
-                "%s: no marker can be read at offset %d of %s, so nobody knows whether it is of order %s",
-                self.site,
-                position.marker,
-                topic,
-                order_id,
-            )
-            return False
-        if last.event != "SEIZURE":
+        if last is None or last.event != "SEIZURE":
             return False
         known = self.view.term(topic) or 0
         if last.term <= known:

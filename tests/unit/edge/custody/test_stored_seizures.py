@@ -59,10 +59,7 @@ def enter(known_term: int, position: object, stored: object) -> bool:
 @pytest.mark.parametrize(
     ("known_term", "position", "stored", "why"),
     [
-        (2, None, None, "has no record of any term"),
         (2, END, CorruptBatch(f"{BOX_LOG}: a batch is damaged"), "a batch is damaged"),
-        (2, END, None, "no marker can be read at offset 30"),
-        (2, END, StoredMarker(marker(to_site="tokyo"), b""), "tokyo has seized"),
         (19, END, StoredMarker(marker(), b""), "in term 19"),
     ],
 )
