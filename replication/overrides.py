@@ -104,6 +104,24 @@ def decode(data: bytes) -> Override:
     return _decoder.decode(data)
 
 
+class Skips(tuple[tuple[int, int], ...]):
+    """Ranges of a log's offsets, each from its first one to before its end, that an operator skips: they may be filled
+    and marked. In order; ranges that touch are one."""
+
+    __slots__ = ()
+
+    def cover(self, start: int, stop: int) -> bool:
+        """Return whether all offsets from ``start`` to before ``stop`` are skipped."""
+        return any(first <= start and stop <= last for first, last in self)
+
+    def stop_at(self, at: int) -> int | None:
+        """Return the end of the range that has the offset ``at`` or ends there; None if there is none."""
+        return next((last for first, last in self if first <= at <= last), None)
+
+
+NO_SKIPS: Final = Skips()
+
+
 class Overrides:
     """The orders in force at one site: the newest of every scope. Apply orders in the topic's sequence.
 
@@ -179,21 +197,14 @@ class Overrides:
         """Whether there is any order to retry."""
         return bool(self._retries)
 
-    def may_skip(self, log: str, start: int, stop: int) -> bool:
-        """Return whether the offsets from ``start`` to before ``stop`` may all be filled and marked."""
-        return any(first <= start and stop <= last for first, last in self._skipped(log))
-
-    def skipped_to(self, log: str, at: int) -> int | None:
-        """Return the end of the skip that has the offset ``at`` or ends there; None if there is none."""
-        return next((last for first, last in self._skipped(log) if first <= at <= last), None)
-
-    def _skipped(self, log: str) -> list[tuple[int, int]]:
+    def skips(self, log: str) -> Skips:
+        """Return the offsets of a log that an operator skips."""
         orders = self._skips.get(log)
         if orders is None:
-            return []
+            return NO_SKIPS
         topic_id = self.topic_id_of(log.partition("/")[0])
         known = (None, topic_id.hex() if topic_id is not None else None)
-        return _union([(each.start or 0, each.stop or 0) for each in orders if each.topic_id in known])
+        return Skips(_union([(each.start or 0, each.stop or 0) for each in orders if each.topic_id in known]))
 
     def pauses(self) -> Iterator[Override]:
         """Yield every pause in force, oldest scope first."""

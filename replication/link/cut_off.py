@@ -20,7 +20,7 @@ from fairlead.kafka.protocol.batch import BatchHeader, BatchView, split, verify_
 from fairlead.kafka.protocol.errors import CorruptBatch
 from fairlead.kafka.protocol.types import FetchedPartition
 from replication.catalog import EVERYTHING, Catalog, SourceReach
-from replication.overrides import Overrides
+from replication.overrides import Overrides, Skips
 from topologies.model import Link, Priority
 
 LONGEST_GAP: Final = 100_000_000  # offsets: fillers take a byte for each, and no log of a ship gets so long in years
@@ -61,20 +61,16 @@ class SourceRules:
         """Return the seizures of a log in this site's ledgers."""
         return self._custody.seizures(topic)
 
-    def may_skip(self, log: str, start: int, stop: int) -> bool:
-        """Return whether an operator skips the offsets from ``start`` to before ``stop`` of a log."""
-        return self._overrides.may_skip(log, start, stop)
-
-    def skipped_to(self, log: str, at: int) -> int | None:
-        """Return the end of an operator's skip that has the offset ``at`` of a log or ends there, if any."""
-        return self._overrides.skipped_to(log, at)
+    def skips(self, log: str) -> Skips:
+        """Return the offsets of a log that an operator skips."""
+        return self._overrides.skips(log)
 
     def may_leave_out(self, log: str, start: int, stop: int) -> bool:
         """Return whether a log may have no records from ``start`` to before ``stop``. A ship may forge an offset, and
         the fillers up to it would take this site's disk."""
-        return (
-            stop - start <= LONGEST_GAP or not self._catalog.is_from_ship(self._link) or self.may_skip(log, start, stop)
-        )
+        if stop - start <= LONGEST_GAP or not self._catalog.is_from_ship(self._link):
+            return True
+        return self.skips(log).cover(start, stop)
 
 
 def _readable(part: FetchedPartition) -> Iterator[BatchView]:

@@ -28,6 +28,7 @@ from replication.link.cut_off import before_seizure, within_reach
 from replication.link.fetch_state import FollowedLogs, PartitionFetchState, TailMismatch, tail_mismatch
 from replication.link.link_logs import LinkLogs
 from replication.link.offset_reset import OffsetReset
+from replication.overrides import Skips
 from replication.states import LogState, now_ms
 from replication.target.appender import TargetAppender
 from replication.target.log_reader import base_offset, framed, sound_header
@@ -235,7 +236,9 @@ class Fetcher:
             return self._on_fetch_error(state, part.error_code)
         reach = self._rules.reach(tp.topic)
         self._ends[tp] = reach.capped(part.last_stable_offset if part.last_stable_offset >= 0 else part.high_watermark)
-        part = self._behind_skipped(state, part)
+        skips = self._rules.skips(str(tp))
+        if skips:
+            part = self._behind_skipped(state, part, skips)
         seizure = None
         if seizures := self._rules.seizures(tp.topic):
             part, seizure = before_seizure(part, seizures)
@@ -260,7 +263,7 @@ class Fetcher:
             position = proven
             state.is_proven = True
             replica.add_agreeing(self, proven)
-        made, rejected = self._prepare(state, part, position, GAP_KEY if fill_from is None else POSITION_KEY)
+        made, rejected = self._prepare(state, part, position, skips)
         if made:
             if self._appender.submit_steps(replica, made, self):
                 self._advance(state, made)
@@ -278,21 +281,22 @@ class Fetcher:
             self._appender.stop_log(replica, LogState.QUARANTINED, rejected.cause)
         return True
 
-    def _behind_skipped(self, state: PartitionFetchState, part: FetchedPartition) -> FetchedPartition:
+    @staticmethod
+    def _behind_skipped(state: PartitionFetchState, part: FetchedPartition, skips: Skips) -> FetchedPartition:
         """Leave out damaged batches that an operator skips, if more follows. Kafka 3.9 returns them first for all
         offsets that they claim, although others have them."""
         if len(part.records) < HEADER_BYTES:
             return part
-        log, base = str(state.tp), base_offset(part.records)
-        if not self._rules.may_skip(log, base, base + 1):
+        base = base_offset(part.records)
+        if not skips.cover(base, base + 1):
             return part
-        stop = self._rules.skipped_to(log, base)
+        stop = skips.stop_at(base)
         with contextlib.suppress(CorruptBatch):
             first, rest = framed(part.records)
             asked = max(state.position, state.skipped_to)
             is_passed = stop is not None and stop <= asked and framed(rest)[0] is not None
             if first is not None and is_passed and sound_header(first) is None:
-                return self._behind_skipped(state, msgspec.structs.replace(part, records=rest))
+                return Fetcher._behind_skipped(state, msgspec.structs.replace(part, records=rest), skips)
         return part
 
     def _on_damaged_rest(self, state: PartitionFetchState, cause: str, hint: str = "") -> None:
@@ -305,7 +309,7 @@ class Fetcher:
         cannot be copied either."""
         fill_from = state.fill_from
         at = max(state.replica.end, 0) if fill_from is None else state.position
-        stop = self._rules.skipped_to(str(state.tp), at)
+        stop = self._rules.skips(str(state.tp)).stop_at(at)
         if stop is None or stop == state.skipped_to:
             return False
         if fill_from is None:
@@ -388,7 +392,7 @@ class Fetcher:
         return True
 
     def _prepare(
-        self, state: PartitionFetchState, part: FetchedPartition, position: int, key: bytes
+        self, state: PartitionFetchState, part: FetchedPartition, position: int, skips: Skips
     ) -> tuple[list[PreparedBatch | Gap], RejectedBatch | None]:
         """Prepare batches up to the first one that is rejected or cannot be read. A batch that an operator skips
         becomes a gap.
@@ -398,17 +402,17 @@ class Fetcher:
         """
         made: list[PreparedBatch | Gap] = []
         inside, state.tail_matches = state.tail_matches, False
-        log = str(state.tp)
+        key = GAP_KEY if state.fill_from is None else POSITION_KEY
         try:
             for step in prepare_batches(part.records, position, part.aborted, gap_key=key, inside=inside):
-                if isinstance(step, PreparedBatch) and self._rules.may_skip(log, step.base, step.stop):
+                if isinstance(step, PreparedBatch) and skips.cover(step.base, step.stop):
                     made.append(gap_of_batch(step, now_ms()))
                 elif isinstance(step, RejectedBatch):
                     gap = step.gap
-                    if gap is None or not self._rules.may_skip(log, gap.base, gap.stop):
+                    if gap is None or not skips.cover(gap.base, gap.stop):
                         return made, step
                     made.append(msgspec.structs.replace(gap, timestamp_ms=now_ms()))
-                elif isinstance(step, Gap) and not self._rules.may_leave_out(log, step.base, step.stop):
+                elif isinstance(step, Gap) and not self._rules.may_leave_out(str(state.tp), step.base, step.stop):
                     cause = f"the source claims to have no records from {step.base} to {step.stop - 1}"
                     return made, RejectedBatch(step.base, cause, damaged=True)
                 else:

@@ -147,7 +147,7 @@ class OffsetReset:
 
     def _is_damaged(self, state: PartitionFetchState, found: TailMismatch) -> None:
         """Stop at a batch that is damaged at the source, unless an operator skips it."""
-        if self._logs.rules.may_skip(str(state.tp), found.end - 1, found.end):  # its header may claim any offsets
+        if self._logs.rules.skips(str(state.tp)).cover(found.end - 1, found.end):  # its header may claim any offsets
             self._go_on(state, found.end)
             state.tail_matches = True
             return
@@ -228,7 +228,7 @@ class OffsetReset:
         elif is_positioned:
             self._followed.seek(state, start)
             state.fill_from = max(replica.end, 0)
-        elif state.tp.topic.startswith(f"{ENDS}.") or self._logs.rules.may_skip(str(state.tp), replica.end, start):
+        elif state.tp.topic.startswith(f"{ENDS}.") or self._logs.rules.skips(str(state.tp)).cover(replica.end, start):
             # Sites keep what they confirm for a day only, and say all of it again every few hours.
             self.go_on_behind(state, start)
         else:

@@ -15,6 +15,7 @@ from replication.link.byte_budget import LinkBudget
 from replication.link.cut_off import LONGEST_GAP, SourceRules
 from replication.link.fetcher import Fetcher
 from replication.link.link_logs import Counters
+from replication.overrides import NO_SKIPS, Skips
 from replication.states import LogState
 from replication.target.mirror import MirrorPartition
 from topologies.model import Priority
@@ -178,11 +179,8 @@ class FakeLinkLogs:
     def may_leave_out(self, _log: str, start: int, stop: int) -> bool:
         return stop - start <= self._longest_gap
 
-    def may_skip(self, _log: str, start: int, stop: int) -> bool:
-        return self._skipped is not None and self._skipped[0] <= start and stop <= self._skipped[1]
-
-    def skipped_to(self, _log: str, at: int) -> int | None:
-        return self._skipped[1] if self._skipped is not None and self._skipped[0] <= at <= self._skipped[1] else None
+    def skips(self, _log: str) -> Skips:
+        return NO_SKIPS if self._skipped is None else Skips([self._skipped])
 
 
 class FakeFetcher:

@@ -102,7 +102,7 @@ def test_offsets_may_be_skipped_when_orders_together_cover_them(history: list[Ov
         allowed = {n for each in history if each.log == log for n in range(each.start or 0, each.stop or 0)}
         for start in range(0, 42, 3):
             for stop in range(start + 1, 42, 4):
-                assert orders.may_skip(log, start, stop) == (set(range(start, stop)) <= allowed)
+                assert orders.skips(log).cover(start, stop) == (set(range(start, stop)) <= allowed)
 
 
 def test_a_skip_ends_with_the_topic_for_which_it_was_ordered() -> None:
@@ -110,13 +110,13 @@ def test_a_skip_ends_with_the_topic_for_which_it_was_ordered() -> None:
     topic it is for."""
     orders = after([order(OverrideKind.SKIP, log="s.x/1", start=0, stop=10, topic_id=b"first".hex())])
     orders.topic_id_of = {"s.x": b"first"}.get
-    assert orders.may_skip("s.x/1", 2, 4)
+    assert orders.skips("s.x/1").cover(2, 4)
     orders.apply(order(OverrideKind.SKIP, log="s.x/1", start=20, stop=30))
     orders.topic_id_of = {"s.x": b"second"}.get
-    assert not orders.may_skip("s.x/1", 2, 4)
-    assert orders.may_skip("s.x/1", 22, 24)
+    assert not orders.skips("s.x/1").cover(2, 4)
+    assert orders.skips("s.x/1").cover(22, 24)
     orders.apply(order(OverrideKind.SKIP, log="s.x/1", start=10, stop=20, topic_id=b"second".hex()))
-    assert orders.may_skip("s.x/1", 10, 30), "they touch"
+    assert orders.skips("s.x/1").cover(10, 30), "they touch"
 
 
 @given(st.lists(st.one_of(about(PAUSING, LINKS), about(RELEASING, (None,))), max_size=12))
@@ -224,5 +224,5 @@ def test_nothing_holds_without_orders() -> None:
     orders = Overrides()
     assert orders.paused("a->b", "s", "s.x") is None and orders.link_paused("a->b") is None
     assert orders.released("s.x") is None and orders.retries("s.x") is None
-    assert not orders.may_skip("s.x", 0, 1)
+    assert not orders.skips("s.x").cover(0, 1)
     assert [*orders.pauses(), *orders.releases()] == []
