@@ -172,7 +172,7 @@ class Fetcher:
         """Return how long the source may hold an empty poll."""
         longest = POLL_MS
         if self._budget.rate is not None:
-            longest = min(THIN_POLL_MS + THIN_POLL_PER_LOG * len(self), POLL_MS)
+            longest = min(THIN_POLL_MS + THIN_POLL_PER_LOG * len(self._followed), POLL_MS)
         due = self._followed.next_due()
         if due is not None:
             longest = min(longest, max(0, int((due - time.monotonic()) * 1000)))
@@ -186,7 +186,7 @@ class Fetcher:
         answer = await self._session.poll(
             max_wait_ms=self._max_wait_ms(),
             max_bytes=asked,
-            partition_max_bytes=min(asked, max(LOG_BYTES, asked // max(len(self), 1))),
+            partition_max_bytes=min(asked, max(LOG_BYTES, asked // max(len(self._followed), 1))),
         )
         self._show_unserved()
         got = sum(len(part.records) for part in answer.values())
@@ -212,7 +212,7 @@ class Fetcher:
             mismatches, self._mismatches = self._mismatches, {}
             await self._offset_reset.resolve_mismatches([*mismatches.values()])
         if got < BUSY_BYTES and answer and self.priority not in EVERY_SOURCE:
-            pace = min(max(len(self) * PACE_PER_LOG, PACE[0]), PACE[1])
+            pace = min(max(len(self._followed) * PACE_PER_LOG, PACE[0]), PACE[1])
             await asyncio.sleep(max(0.0, began + pace - time.monotonic()))
 
     def _show_unserved(self) -> None:

@@ -222,16 +222,16 @@ class TargetAppender:
                 self._work.clear()
                 while True:
                     await self._slots.acquire()
-                    batch = self._compose()
-                    if not batch:
+                    request = self._compose()
+                    if not request:
                         self._slots.release()
                         break
-                    group.create_task(self._send(batch))
+                    group.create_task(self._send(request))
 
-    def _compose(self) -> dict[TopicPartition, tuple[MirrorPartition, Waiting]]:
+    def _compose(self) -> dict[TopicPartition, tuple[MirrorPartition, Waiting, PreparedBatch]]:
         """Take the next batch of as many logs as fit in one request, urgent classes first."""
         self._check_connections()
-        out: dict[TopicPartition, tuple[MirrorPartition, Waiting]] = {}
+        out: dict[TopicPartition, tuple[MirrorPartition, Waiting, PreparedBatch]] = {}
         size = 0
         for ready in self._ready.values():
             for _ in range(len(ready)):
@@ -247,7 +247,7 @@ class TargetAppender:
                 is_renamed = prepared.producer_id == FOREIGN_PRODUCER_ID != replica.foreign_id
                 if is_renamed and verify_crc(prepared.data):  # the broker refuses a damaged one as it is
                     rewrite_header(prepared.data, replica.foreign_id, FOREIGN_EPOCH, prepared.base % SEQUENCES)
-                out[replica.tp] = (replica, waiting)
+                out[replica.tp] = replica, waiting, prepared
                 size += len(prepared.data)
                 self._mark_ready(replica)
         self._account(0, -len(out))
@@ -307,13 +307,15 @@ class TargetAppender:
             misfit.feed.rewind(replica.tp, replica.end)
         self._mark_ready(replica)
 
-    async def _send(self, batch: Mapping[TopicPartition, tuple[MirrorPartition, Waiting]]) -> None:
-        items = {tp: waiting.batch for tp, (_, waiting) in batch.items()}
+    async def _send(self, request: Mapping[TopicPartition, tuple[MirrorPartition, Waiting, PreparedBatch]]) -> None:
+        """Send one request, and act on the broker's answer for each of its batches."""
         results: Mapping[TopicPartition, ProduceResult] = {}
         try:
-            topic_ids = {tp: replica.topic_id for tp, (replica, _) in batch.items() if replica.topic_id is not None}
+            topic_ids = {
+                tp: replica.topic_id for tp, (replica, _, _) in request.items() if replica.topic_id is not None
+            }
             results = await self._cluster.produce(
-                {tp: prepared.data for tp, prepared in items.items()}, topic_ids=topic_ids
+                {tp: prepared.data for tp, (_, _, prepared) in request.items()}, topic_ids=topic_ids
             )
             self._set_trouble(None)
         except WireError as error:
@@ -322,10 +324,10 @@ class TargetAppender:
         finally:
             self._slots.release()
             self._work.set()
-            self._account(-sum(waiting.size for _, waiting in batch.values()), 0)
-            for tp, (replica, waiting) in batch.items():
+            self._account(-sum(waiting.size for _, waiting, _ in request.values()), 0)
+            for tp, (replica, waiting, prepared) in request.items():
                 replica.in_flight -= 1
-                self._conclude(replica, waiting, items[tp], results.get(tp))
+                self._conclude(replica, waiting, prepared, results.get(tp))
                 if replica.tp in self._unconfirmed:
                     self._to_reconcile.set()
 
