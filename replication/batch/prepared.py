@@ -46,6 +46,11 @@ class Gap(msgspec.Struct, frozen=True, gc=False):
     timestamp_ms: int
     key: bytes = GAP_KEY
 
+    @property
+    def positions(self) -> bool:
+        """Whether its fillers position a log, as ``PreparedBatch.positions``."""
+        return self.key == POSITION_KEY
+
 
 class RejectedBatch(msgspec.Struct, frozen=True, gc=False):
     """A batch at ``base`` that cannot be copied, and why; the log stops there."""

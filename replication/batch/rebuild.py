@@ -260,7 +260,7 @@ def fillers(
     while at < gap.stop:
         follows = at >= gap.marker
         end = min(gap.stop if follows else min(gap.stop, gap.marker), at + MAX_FILLER)
-        if gap.key == POSITION_KEY and end == gap.stop == at + MAX_FILLER:
+        if gap.positions and end == gap.stop == at + MAX_FILLER:
             end -= 1  # the last one is never full, so that a full one shows that others were to follow
         if gap.producer_id != PRODUCER_ID:
             pid, own_term, own_marker = FOREIGN_PRODUCER_ID, FOREIGN_EPOCH, 0

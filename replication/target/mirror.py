@@ -14,7 +14,7 @@ import msgspec
 from fairlead.kafka.convention import FOREIGN_EPOCH, FOREIGN_PRODUCER_ID, PRODUCER_ID
 from fairlead.kafka.protocol.types import TopicPartition
 from replication.batch.header_rewrite import is_foreign
-from replication.batch.prepared import POSITION_KEY, Gap, PreparedBatch, same_marker
+from replication.batch.prepared import Gap, PreparedBatch, same_marker
 from replication.batch.rebuild import BEFORE_FIRST_TERM, MAX_FILLER, fillers
 from replication.states import LogTrouble
 from topologies.model import Priority
@@ -258,7 +258,7 @@ class MirrorPartition:
         """
         if self.filled == self.sent:
             return False
-        return _is_positioning(waiting.step) or waiting.feed not in self.agreeing_feeds
+        return waiting.step.positions or waiting.feed not in self.agreeing_feeds
 
     def mark_sent(self, waiting: Waiting, prepared: PreparedBatch) -> None:
         """Record that the first batch of the queue is sent to the broker."""
@@ -282,7 +282,7 @@ class MirrorPartition:
             if prepared.base != self.positioned:
                 return None
             self.positioned = prepared.stop
-            others = prepared.records == MAX_FILLER or (self.queue and _is_positioning(self.queue[0].step))
+            others = prepared.records == MAX_FILLER or (self.queue and self.queue[0].step.positions)
             return None if others else prepared.stop - 1
         before, self.positioned = self.positioned, 0
         return before or None
@@ -363,7 +363,3 @@ class MirrorPartition:
                 f"{prepared.marker}; the target ends at {self.sent} in term {tail.term} without that term's marker"
             )
         return None
-
-
-def _is_positioning(step: PreparedBatch | Gap) -> bool:
-    return step.positions if isinstance(step, PreparedBatch) else step.key == POSITION_KEY
