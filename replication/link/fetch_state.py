@@ -58,8 +58,8 @@ class PartitionFetchState:
         return self.verify_before is not None and end < self.verify_before
 
     def is_led_anew(self, epoch: int) -> bool:
-        """Return whether fetched batches have a later leader epoch than those before. After an unclean election a
-        leader may have lost records that the target has, and have others at their offsets."""
+        """Note the leader epoch of fetched batches; return whether it is later than that of the batches before. After
+        an unclean election a leader may have lost records that the target has, and have others at their offsets."""
         before, self.epoch = self.epoch, max(self.epoch, epoch)
         return -1 < before < epoch
 

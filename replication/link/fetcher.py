@@ -204,7 +204,7 @@ class Fetcher:
                 if not self._process_partition(state, part):
                     lost[tp] = state
             except CorruptBatch as error:
-                self._on_damaged_rest(state, error.what, error.hint)
+                self._stop_at_damaged(state, error.what, error.hint)
         if lost:
             found = await self._offset_reset.resolve_out_of_range(lost)
             self._ends |= {tp: self._rules.reach(tp.topic).capped(end) for tp, end in found.items()}
@@ -238,35 +238,35 @@ class Fetcher:
         self._ends[tp] = reach.capped(part.last_stable_offset if part.last_stable_offset >= 0 else part.high_watermark)
         skips = self._rules.skips(str(tp))
         if skips:
-            part = self._behind_skipped(state, part, skips)
+            part = self._without_skipped(state, part, skips)
         seizure = None
         if seizures := self._rules.seizures(tp.topic):
             part, seizure = before_seizure(part, seizures)
         part, problem = within_reach(part, reach)
         if not part.records:
             if seizure is not None or problem:
-                self._on_refused_rest(state, seizure, reach, problem)
+                self._stop_at_refused(state, seizure, reach, problem)
                 return True
             return not state.ends_before_tail(part.high_watermark)
         if state.is_short or state.is_led_anew(parse_header(part.records).leader_epoch):
             self._verify_again(state)
             return True
         fill_from = state.fill_from
-        proven, state.verify_before = state.verify_before, None
+        tail_end, state.verify_before = state.verify_before, None
         position = state.position if fill_from is None else fill_from
         replica = state.replica
-        if proven is not None:
-            found = self._difference(state, proven, part.records)
+        if tail_end is not None:
+            found = self._difference(state, tail_end, part.records)
             if found is not None:
                 self._mismatches[tp] = state, found
                 return True
-            position = proven
+            position = tail_end
             state.is_proven = True
-            replica.add_agreeing(self, proven)
-        made, rejected = self._prepare(state, part, position, skips)
-        if made:
-            if self._appender.submit_steps(replica, made, self):
-                self._advance(state, made)
+            replica.add_agreeing(self, tail_end)
+        steps, rejected = self._prepare(state, part, position, skips)
+        if steps:
+            if self._appender.submit_steps(replica, steps, self):
+                self._advance(state, steps)
             else:
                 self._followed.suspend(state)
         elif rejected is None:
@@ -276,13 +276,13 @@ class Fetcher:
             source_batch = bytes(part.records[first.start : first.stop])
             self._mismatches[tp] = state, TailMismatch(rejected.cause, position, source_batch)
         elif rejected.damaged:
-            self._on_damaged_rest(state, rejected.cause)
+            self._stop_at_damaged(state, rejected.cause)
         elif not self._waits_for_queued(state):
             self._appender.stop_log(replica, LogState.QUARANTINED, rejected.cause)
         return True
 
     @staticmethod
-    def _behind_skipped(state: PartitionFetchState, part: FetchedPartition, skips: Skips) -> FetchedPartition:
+    def _without_skipped(state: PartitionFetchState, part: FetchedPartition, skips: Skips) -> FetchedPartition:
         """Leave out damaged batches that an operator skips, if more follows. Kafka 3.9 returns them first for all
         offsets that they claim, although others have them."""
         if len(part.records) < HEADER_BYTES:
@@ -296,10 +296,10 @@ class Fetcher:
             asked = max(state.position, state.skipped_to)
             is_passed = stop is not None and stop <= asked and framed(rest)[0] is not None
             if first is not None and is_passed and sound_header(first) is None:
-                return Fetcher._behind_skipped(state, msgspec.structs.replace(part, records=rest), skips)
+                return Fetcher._without_skipped(state, msgspec.structs.replace(part, records=rest), skips)
         return part
 
-    def _on_damaged_rest(self, state: PartitionFetchState, cause: str, hint: str = "") -> None:
+    def _stop_at_damaged(self, state: PartitionFetchState, cause: str, hint: str = "") -> None:
         """Stop at a damaged batch, once everything before it is stored, unless an operator skips it."""
         if not self._waits_for_queued(state) and not self._skip(state):
             self._logs.stop_log(state.tp, LogState.QUARANTINED, f"{self.name}: {cause}", hint)
@@ -320,7 +320,7 @@ class Fetcher:
         state.skipped_to = stop
         return True
 
-    def _on_refused_rest(
+    def _stop_at_refused(
         self, state: PartitionFetchState, seizure: Seizure | None, reach: SourceReach, problem: str
     ) -> None:
         """Stop at a batch that a seizure cut off or that the source has no right to write.
@@ -341,10 +341,10 @@ class Fetcher:
         self._followed.pause(state)
         return True
 
-    def _advance(self, state: PartitionFetchState, made: list[PreparedBatch | Gap]) -> None:
+    def _advance(self, state: PartitionFetchState, steps: list[PreparedBatch | Gap]) -> None:
         """Fetch on behind what was queued. If another link brought more meanwhile, compare the tail there first."""
         here, there = state.replica.end, self._ends[state.tp]
-        reached = made[-1].stop
+        reached = steps[-1].stop
         if reached < here <= there:
             self._followed.verify_tail(state)
         else:
@@ -353,17 +353,17 @@ class Fetcher:
                 self._followed.check_later(state)
 
     @staticmethod
-    def _difference(state: PartitionFetchState, proven: int, records: memoryview) -> TailMismatch | None:
-        """Return the mismatch between the source's batch before ``proven`` and the target's; None if they are the same.
+    def _difference(state: PartitionFetchState, tail_end: int, records: memoryview) -> TailMismatch | None:
+        """Return the mismatch between the source's batch before ``tail_end`` and the target's; None if there is none.
 
         If the target has moved on and the logs were equal before, the appender detects a later difference.
         """
-        if state.replica.sent == proven:
-            return tail_mismatch(state.replica.tail, proven, records)
+        if state.replica.sent == tail_end:
+            return tail_mismatch(state.replica.tail, tail_end, records)
         first = next(split(records), None)
-        if state.is_proven or first is None or first.header.base_offset >= proven:
+        if state.is_proven or first is None or first.header.base_offset >= tail_end:
             return None
-        return TailMismatch(f"the batch before {proven}", proven, bytes(records[first.start : first.stop]))
+        return TailMismatch(f"the batch before {tail_end}", tail_end, bytes(records[first.start : first.stop]))
 
     def _verify_again(self, state: PartitionFetchState) -> None:
         """Compare the tails again, once the source reaches as far as the target; it may have lost what is queued. The
@@ -400,27 +400,27 @@ class Fetcher:
         Raises:
             CorruptBatch: the first one cannot be read.
         """
-        made: list[PreparedBatch | Gap] = []
+        steps: list[PreparedBatch | Gap] = []
         inside, state.tail_matches = state.tail_matches, False
         key = GAP_KEY if state.fill_from is None else POSITION_KEY
         try:
             for step in prepare_batches(part.records, position, part.aborted, gap_key=key, inside=inside):
                 if isinstance(step, PreparedBatch) and skips.cover(step.base, step.stop):
-                    made.append(gap_of_batch(step, now_ms()))
+                    steps.append(gap_of_batch(step, now_ms()))
                 elif isinstance(step, RejectedBatch):
                     gap = step.gap
                     if gap is None or not skips.cover(gap.base, gap.stop):
-                        return made, step
-                    made.append(msgspec.structs.replace(gap, timestamp_ms=now_ms()))
+                        return steps, step
+                    steps.append(msgspec.structs.replace(gap, timestamp_ms=now_ms()))
                 elif isinstance(step, Gap) and not self._rules.may_leave_out(str(state.tp), step.base, step.stop):
                     cause = f"the source claims to have no records from {step.base} to {step.stop - 1}"
-                    return made, RejectedBatch(step.base, cause, damaged=True)
+                    return steps, RejectedBatch(step.base, cause, damaged=True)
                 else:
-                    made.append(step)
+                    steps.append(step)
         except CorruptBatch:
-            if not made:  # else the next answer begins with the unreadable batch
+            if not steps:  # else the next answer begins with the unreadable batch
                 raise
-        return made, None
+        return steps, None
 
 
 WAKEUP: Final = (0.02, 1.0)  # seconds from a change to cutting a poll short, and at least between two cuts

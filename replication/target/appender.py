@@ -238,8 +238,8 @@ class TargetAppender:
                 if size >= MAX_REQUEST_BYTES or len(out) >= MAX_REQUEST_LOGS:
                     break
                 replica = ready.popleft()
-                replica.listed = False
-                waiting = self._next_of(replica)
+                replica.is_ready = False
+                waiting = self._next_batch(replica)
                 if waiting is None:
                     continue
                 prepared = waiting.batch
@@ -261,7 +261,7 @@ class TargetAppender:
                 self._generation += 1
             self._connections[node] = there
 
-    def _next_of(self, replica: MirrorPartition) -> Waiting | None:
+    def _next_batch(self, replica: MirrorPartition) -> Waiting | None:
         """Return the batch of a log that may be sent now. If there is none, start the checks that it waits for."""
         if replica.trouble is not None or replica.tp in self._unconfirmed or replica.in_flight >= MAX_IN_FLIGHT:
             return None
@@ -712,8 +712,8 @@ class TargetAppender:
 
     def _mark_ready(self, replica: MirrorPartition) -> None:
         """Schedule the log's queue to be sent."""
-        if replica.queue and not replica.listed:
-            replica.listed = True
+        if replica.queue and not replica.is_ready:
+            replica.is_ready = True
             self._ready[replica.priority].append(replica)
             self._work.set()
 

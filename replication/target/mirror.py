@@ -84,8 +84,8 @@ class MirrorPartition:
         "generation",
         "in_flight",
         "is_held",
+        "is_ready",
         "limit",
-        "listed",
         "max_bytes",
         "positioned",
         "priority",
@@ -108,7 +108,7 @@ class MirrorPartition:
         self.topic_id: bytes | None = None  # of the topic in which end and tail were read
         self.generation = -1  # the appender's generation in which end and tail were read
         self.in_flight = 0
-        self.listed = False  # in the appender's ready queue
+        self.is_ready = False  # in the appender's ready queue
         self.fence: int | None = None  # offset of the last fence found at the log's end
         self.foreign_id = FOREIGN_PRODUCER_ID  # producer id for copies of ordinary clients' batches
         self.checked = -1  # the end as read again after a source offered the batch that belongs there
