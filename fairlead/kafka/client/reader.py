@@ -51,7 +51,9 @@ def lacks_batch(log: TP, content: FetchedPartition, offset: int) -> CorruptBatch
     (measured). A broker that has room returns a batch whole, however long it is (KIP-74).
     """
     what = f"the broker returns no batch at offset {offset}, although the log ends at {content.high_watermark}"
-    return CorruptBatch(f"{log}: {what}: a batch's length is damaged", hint=_ANOTHER_LEADER.format(log), log=str(log))
+    return CorruptBatch(
+        f"{log}: {what}: a batch's length is damaged", hint=_ANOTHER_LEADER.format(log), log=str(log), offset=offset
+    )
 
 
 def is_empty(answers: Mapping[TP, FetchedPartition]) -> bool:

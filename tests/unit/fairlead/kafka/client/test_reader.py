@@ -133,7 +133,7 @@ async def test_a_batch_of_damaged_length_is_an_error(fake: FakeCluster, cluster:
             async for tp, records in sweep(cluster, await extents(cluster, [B, A])):
                 swept += [(tp, offset) for offset in offsets(records)]
         tails_found = await tails(cluster, {A: 3, B: 3})
-    assert (error.value.fields, "leader" in error.value.hint) == ({"log": "log.b"}, True)
+    assert (error.value.fields, "leader" in error.value.hint) == ({"log": "log.b", "offset": 1}, True)
     assert sorted(swept) == [(A, 0), (A, 1), (A, 2), (B, 0)]
     assert isinstance(tails_found[A], BatchHeader) and isinstance(tails_found[B], CorruptBatch)
 
